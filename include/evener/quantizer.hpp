@@ -34,7 +34,7 @@ using QuantizeProgress = std::function<bool(std::string_view what, std::uint64_t
 struct QuantizerOptions {
   QuantizeMode mode = QuantizeMode::kStatic;
   Calibration calibration = Calibration::kMinMax;
-  DType activation = DType::kUint8;  // or kInt8
+  DType activation = DType::kUndefined;  // of kStatic and kDynamic: kUint8 (also kUndefined) or kInt8
   double percentile = 0;             // of kPercentile; 0: 99.99
   std::uint32_t flags = 0;           // EVN_QUANTIZE_...
   std::vector<std::string> keep;     // nodes that stay float32: globs of names, or "type:Softmax"

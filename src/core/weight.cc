@@ -89,6 +89,7 @@ void WeightSource::read(std::uint64_t at, void* to, std::size_t size) const {
   try {
     file->read(offset + at, to, size);
   } catch (const Error& e) {
+    if (e.status != EVN_ERROR_IO) throw;
     fail_with_tensor(*this, e);
   }
 }
@@ -130,7 +131,9 @@ std::shared_ptr<Weight> transposed_bytes(const Weight& matrix, const LedgerPtr& 
   auto* to = static_cast<std::uint8_t*>(memory);
   const auto* from = matrix.as<std::uint8_t>();
   for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t j = 0; j < columns; ++j) to[j * rows + i] = from[i * columns + j];
+    in_pieces(columns, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t j = begin; j < end; ++j) to[j * rows + i] = from[i * columns + j];
+    });
   }
   return turned;
 }

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/os/new_files.h"
@@ -332,7 +333,7 @@ std::shared_ptr<const void> model_bytes(const SavedModel& model, const LedgerPtr
   auto* to = static_cast<char*>(bytes.get());
   for (const SavedPiece& p : model.pieces) {
     const std::size_t size = p.data != nullptr ? p.data->size_bytes : p.bytes.size();
-    std::memcpy(to, p.data != nullptr ? p.data->bytes() : p.bytes.data(), size);
+    move_in_pieces(to, p.data != nullptr ? p.data->bytes() : p.bytes.data(), size);
     to += size;
   }
   return bytes;

@@ -1,6 +1,7 @@
 // Matrices in 8 or 4 bits with a scale for each block of k, as weights alone are quantized.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "core/weight.h"
@@ -18,8 +19,8 @@ struct BlockWeight {
 };
 
 // The weight is a matrix with k along `axis`. 8 bits span a block's largest magnitude; of 4 bits, the range with the least mean
-// square error among some that are narrower than all of the block is taken. Throws EVN_ERROR_INVALID_MODEL where an element is NaN
-// or infinite.
-BlockWeight quantize_blocks(const Weight& weight, int axis, int bits, std::int64_t block);
+// square error among some that are narrower than all of the block is taken. Throws EVN_ERROR_INVALID_MODEL naming the weight if an
+// element is NaN or infinite.
+BlockWeight quantize_blocks(const Weight& weight, const std::string& name, int axis, int bits, std::int64_t block);
 
 }  // namespace evn

@@ -3,21 +3,31 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/cancel.h"
+
 namespace evn {
 
 void Closeness::add(std::span<const float> expected, std::span<const float> got, std::size_t row) {
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const double x = static_cast<double>(expected[i]), y = static_cast<double>(got[i]);
-    dot += x * y;
-    expected_square += x * x;
-    got_square += y * y;
-    error_square += (x - y) * (x - y);
-    largest_error = std::max(largest_error, std::fabs(x - y));
-  }
+  in_pieces(std::ssize(expected), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      const double x = static_cast<double>(expected[i]), y = static_cast<double>(got[i]);
+      dot += x * y;
+      expected_square += x * x;
+      got_square += y * y;
+      error_square += (x - y) * (x - y);
+      largest_error = std::max(largest_error, std::fabs(x - y));
+    }
+  });
   elements += expected.size();
   const auto place = [&](std::span<const float> all, std::size_t at) {
     const std::span<const float> s = all.subspan(at, row);
-    return std::max_element(s.begin(), s.end()) - s.begin();
+    std::size_t largest = 0;
+    in_pieces(std::ssize(s), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+        if (s[largest] < s[i]) largest = i;
+      }
+    });
+    return largest;
   };
   for (std::size_t at = 0; row > 0 && at + row <= expected.size(); at += row) {
     ++rows;

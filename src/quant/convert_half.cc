@@ -6,6 +6,8 @@
 #include <map>
 #include <string_view>
 
+#include "base/cancel.h"
+#include "base/heap.h"
 #include "graph/subgraphs.h"
 #include "ops/infra/numeric.h"
 #include "quant/graph_writer.h"
@@ -46,11 +48,13 @@ class View {
 float largest_of(const Weight& weight) {
   float largest = 0;
   const char* const bytes = static_cast<const char*>(weight.bytes());
-  for (std::size_t i = 0; i < weight.size_bytes; i += sizeof(float)) {
-    float x;
-    std::memcpy(&x, bytes + i, sizeof x);
-    if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));  // infinities, as masks have them, stay what they are
-  }
+  in_pieces(weight.desc.shape.elements(), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      float x;
+      std::memcpy(&x, bytes + static_cast<std::size_t>(i) * sizeof x, sizeof x);
+      if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));  // infinities, as masks have them, stay what they are
+    }
+  });
   return largest;
 }
 
@@ -67,15 +71,10 @@ class Converter {
     std::vector<Node> old = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (std::size_t i = 0; i < old.size(); ++i) {
-      const bool converts = scheme_.nodes[i].role != QuantRole::kFloat;
+      cancellation_point(kNodeWork);
       writer_.set_region(region_ = old[i].region);
-      if (!converts) {
-        add_float_node(std::move(old[i]));
-      } else if (half_ == DType::kBfloat16) {
-        widen_weight(std::move(old[i]));
-      } else {
-        add_half_node(std::move(old[i]));
-      }
+      const std::string name = old[i].name;  // a copy: the node is moved
+      naming_node(name, [&] { rewrite(std::move(old[i]), scheme_.nodes[i].role); });
     }
     writer_.set_region(region_ = -1);
     for (const ValueId v : graph_.outputs) in_float(v);
@@ -104,20 +103,34 @@ class Converter {
     WeightPtr made = make_unfilled_weight({half_, weight->desc.shape}, writer_.ledger(), &to);
     const char* const bytes = static_cast<const char*>(weight->bytes());
     auto* const halves = static_cast<std::uint16_t*>(to);
-    for (std::size_t i = 0; i < weight->size_bytes / sizeof(float); ++i) {
-      float x;
-      std::memcpy(&x, bytes + i * sizeof x, sizeof x);
-      halves[i] =
-          half_ == DType::kFloat16 ? Float16::from(static_cast<double>(x)).bits : Bfloat16::from(static_cast<double>(x)).bits;
-    }
+    in_pieces(weight->desc.shape.elements(), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        float x;
+        std::memcpy(&x, bytes + static_cast<std::size_t>(i) * sizeof x, sizeof x);
+        halves[i] =
+            half_ == DType::kFloat16 ? Float16::from(static_cast<double>(x)).bits : Bfloat16::from(static_cast<double>(x)).bits;
+      }
+    });
     return writer_.add_constant(half_name(v), "", std::move(made));
+  }
+
+  void rewrite(Node node, QuantRole role) {
+    if (role == QuantRole::kFloat) {
+      add_float_node(std::move(node));
+    } else if (half_ == DType::kBfloat16) {
+      widen_weight(std::move(node));
+    } else {
+      add_half_node(std::move(node));
+    }
   }
 
   // The value in half, cast where somebody made it float32.
   ValueId in_half(ValueId v) {
     auto& halves = halves_[GraphWriter::at(v)];
-    for (const auto& [region, half] : halves) {
-      if (region_contains(graph_, region, region_)) return half;
+    for (std::int32_t region = region_;; region = graph_.regions[static_cast<std::size_t>(region)].parent) {
+      cancellation_point();
+      if (const auto it = halves.find(region); it != halves.end()) return it->second;
+      if (region < 0) break;
     }
     if (writer_.value(v).constant != nullptr) return halves[-1] = add_half_constant(v);
     const ValueId half = halves[region_] = writer_.add_value(half_name(v), "", half_);
@@ -181,7 +194,9 @@ QuantScheme make_half_scheme(const Graph& graph, const std::vector<std::string>&
   scheme.nodes.resize(graph.nodes.size());
   scheme.group.assign(graph.values.size(), -1);
   std::vector<bool> is_half(graph.values.size());
+  std::vector<float> largest(graph.values.size(), -1);  // by value: largest magnitude of a weight; negative: not computed yet
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    cancellation_point(kNodeWork);
     const Node& node = graph.nodes[i];
     QuantNode& q = scheme.nodes[i];
     const bool product = is_product(node) || view.is_table(node);
@@ -193,7 +208,10 @@ QuantScheme make_half_scheme(const Graph& graph, const std::vector<std::string>&
     if (half == DType::kBfloat16 && std::none_of(node.inputs.begin(), node.inputs.end(), is_weight)) continue;
     if (is_kept_by(patterns, node, &q.reason)) continue;
     const bool large = half == DType::kFloat16 && std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) {
-                         return is_weight(v) && largest_of(*view.at(v).constant) > kLargestHalf;
+                         if (!is_weight(v)) return false;
+                         float& l = largest[static_cast<std::size_t>(v)];
+                         if (l < 0) l = largest_of(*view.at(v).constant);
+                         return l > kLargestHalf;
                        });
     if (large) {
       q.reason = "a constant of its is beyond 65504, float16's largest number";

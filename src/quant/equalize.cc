@@ -30,11 +30,15 @@ class Equalizer {
 
   int run() {
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       if (const std::int32_t next = alone_behind(i); next >= 0) pairs_.push_back({layer(i), layer(static_cast<std::size_t>(next))});
     }
     for (int sweep = 0; sweep < kSweeps; ++sweep) {
       bool moved = false;
-      for (const Pair& p : pairs_) moved |= balance(layers_[p.first], layers_[p.second]);
+      for (const Pair& p : pairs_) {
+        cancellation_point(kNodeWork);
+        moved |= balance(layers_[p.first], layers_[p.second]);
+      }
       if (!moved) break;
     }
     for (Layer& l : layers_) {
@@ -78,6 +82,7 @@ class Equalizer {
     if (!is_own(i)) return -1;
     constexpr std::string_view kCommute[] = {"Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "Identity"};
     for (ValueId v = graph_.nodes[i].outputs[0]; readers_[at(v)].size() == 1;) {
+      cancellation_point(kNodeWork);
       const std::int32_t r = readers_[at(v)][0];
       if (r < 0) return -1;
       const Node& node = graph_.nodes[static_cast<std::size_t>(r)];
@@ -120,6 +125,7 @@ class Equalizer {
     std::vector<float> factor(made.size(), 1.0f);
     bool moved = false;
     for (std::size_t c = 0; c < factor.size(); ++c) {
+      cancellation_point();
       const float f = std::sqrt(made[c] / read[c]);
       if (!(made[c] > 0 && read[c] > 0 && std::isfinite(f))) continue;
       factor[c] = std::clamp(f, kLeast, kMost);
@@ -127,7 +133,10 @@ class Equalizer {
     }
     if (!moved) return false;
     for_output_channels(wa, axis, [&](std::size_t c, std::size_t i) { a.weight[i] /= factor[c]; });
-    for (std::size_t c = 0; c < a.bias.size(); ++c) a.bias[c] /= factor[c];
+    for (std::size_t c = 0; c < a.bias.size(); ++c) {
+      cancellation_point();
+      a.bias[c] /= factor[c];
+    }
     inputs([&](std::size_t c, std::size_t i) { b.weight[i] *= factor[c]; });
     a.changed = b.changed = true;
     return true;

@@ -1,8 +1,8 @@
 #include "quant/graph_writer.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "base/cancel.h"
 #include "graph/subgraphs.h"
 
 namespace evn {
@@ -12,13 +12,13 @@ bool is_one_of(const Node& node, std::initializer_list<std::string_view> names) 
 }
 
 GraphWriter::GraphWriter(Graph& graph, LedgerPtr ledger) : graph_(graph), ledger_(std::move(ledger)) {
-  for (const Value& v : graph.values) names_.insert(v.name);
-  for (const Node& n : graph.nodes) node_names_.insert(n.name);
+  for (const Value& v : graph.values) names_.take(v.name);
+  for (const Node& n : graph.nodes) node_names_.take(n.name);
 }
 
 ValueId GraphWriter::add_value(const std::string& name, const char* suffix, DType dtype) {
   Value v;
-  v.name = unique_name(names_, name, suffix);
+  v.name = names_.make(name + suffix);
   v.dtype = dtype;
   graph_.values.push_back(std::move(v));
   return static_cast<ValueId>(graph_.values.size() - 1);
@@ -36,14 +36,14 @@ ValueId GraphWriter::add_constant(const std::string& name, const char* suffix, W
 ValueId GraphWriter::add_bytes(const std::string& name, const char* suffix, DType dtype, const Shape& shape, const void* bytes) {
   void* to = nullptr;
   WeightPtr weight = make_unfilled_weight({dtype, shape}, ledger_, &to);
-  if (weight->size_bytes != 0) std::memcpy(to, bytes, weight->size_bytes);
+  move_in_pieces(to, bytes, weight->size_bytes);
   return add_constant(name, suffix, std::move(weight));
 }
 
 void GraphWriter::add_node(const char* op, const std::string& name, const char* suffix, std::span<const ValueId> inputs,
                            ValueId output, const char* domain) {
   Node n;
-  n.name = unique_name(node_names_, name, suffix);
+  n.name = node_names_.make(name + suffix);
   n.op_type = op;
   n.domain = domain;
   n.region = region_;
@@ -62,12 +62,14 @@ void GraphWriter::add_cast(const std::string& name, ValueId from, ValueId to, DT
 void GraphWriter::drop_unused_constants() {
   std::vector<bool> read(graph_.values.size());
   for (const Node& n : graph_.nodes) {
+    cancellation_point(kNodeWork);
     for (const ValueId v : n.inputs) {
       if (v != kNoValue) read[at(v)] = true;
     }
   }
   for (const ValueId v : graph_.outputs) read[at(v)] = true;
   for (std::size_t v = 0; v < read.size(); ++v) {
+    cancellation_point();
     if (!read[v]) graph_.values[v].constant = nullptr;
   }
 }

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <initializer_list>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/graph.h"
+#include "graph/unique_names.h"
 
 namespace evn {
 
@@ -50,7 +50,7 @@ class GraphWriter {
   Graph& graph_;
   LedgerPtr ledger_;
   std::int32_t region_ = -1;
-  std::set<std::string> names_, node_names_;
+  UniqueNames names_, node_names_;
 };
 
 }  // namespace evn

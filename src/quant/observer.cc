@@ -4,12 +4,15 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/cancel.h"
+
 namespace evn {
 namespace {
 
 // Vectors that every machine has, several to hide the time that each step takes.
 typedef float Vector __attribute__((vector_size(16)));
 constexpr std::size_t kVectors = 8, kLanes = 4 * kVectors;
+constexpr std::int64_t kLanesWork = kLanes * sizeof(float) / kBytesPerWork;
 
 struct Seen {
   Vector low[kVectors], high[kVectors];
@@ -35,6 +38,7 @@ void Observer::make_room(float largest) {
     reach_ = std::max(static_cast<double>(largest) * 1.001, 1e-30);
   }
   while (static_cast<double>(largest) >= reach_) {  // pairs of bins become one
+    cancellation_point(2 * kHalf);
     std::vector<std::uint64_t> wider(2 * kHalf, 0);
     for (int i = 0; i < 2 * kHalf; ++i) wider[static_cast<std::size_t>((i + kHalf) / 2)] += bins_[static_cast<std::size_t>(i)];
     bins_ = std::move(wider);
@@ -52,7 +56,9 @@ bool Observer::add(std::span<const float> elements) {
   std::memcpy(seen.low, rest, sizeof rest);
   std::memcpy(seen.high, rest, sizeof rest);
   seen.add(rest);
-  for (std::size_t i = 0; i < whole; i += kLanes) seen.add(elements.data() + i);
+  in_pieces(static_cast<std::int64_t>(whole / kLanes), kLanesWork, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) seen.add(elements.data() + static_cast<std::size_t>(i) * kLanes);
+  });
   float least = seen.low[0][0], most = seen.high[0][0];
   for (std::size_t l = 0; l < kLanes; ++l) {
     if (!(seen.odd[l / 4][l % 4] == 0)) return false;
@@ -66,10 +72,12 @@ bool Observer::add(std::span<const float> elements) {
   if (!wants_histogram_ || (largest == 0 && bins_.empty())) return true;
   make_room(largest);
   const double scale = kHalf / reach_;
-  for (const float x : elements) {
-    const auto bin = static_cast<std::int32_t>(static_cast<double>(x) * scale + kHalf);
-    ++bins_[static_cast<std::size_t>(std::clamp(bin, 0, 2 * kHalf - 1))];
-  }
+  in_pieces(std::ssize(elements), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto bin = static_cast<std::int32_t>(static_cast<double>(elements[static_cast<std::size_t>(i)]) * scale + kHalf);
+      ++bins_[static_cast<std::size_t>(std::clamp(bin, 0, 2 * kHalf - 1))];
+    }
+  });
   return true;
 }
 

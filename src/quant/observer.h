@@ -14,7 +14,7 @@ class Observer {
   // Without a histogram only bounds are kept, which takes a tenth of the time.
   explicit Observer(bool wants_histogram) : wants_histogram_(wants_histogram) {}
 
-  // False when an element is NaN or infinite; then nothing was added.
+  // False when an element is NaN or infinite; then nothing was added. An observer whose add was stopped is of no further use.
   bool add(std::span<const float> elements);
 
   bool empty() const { return count_ == 0; }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/cancel.h"
 #include "graph/attributes.h"
 #include "quant/graph_writer.h"
 
@@ -20,6 +21,7 @@ class OperatorRewriter {
     reader_.assign(graph.values.size(), -1);
     uses_.assign(graph.values.size(), 0);
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       for (const ValueId v : graph.nodes[i].outputs) {
         if (v != kNoValue) producer_[at(v)] = static_cast<std::int32_t>(i);
       }
@@ -35,6 +37,7 @@ class OperatorRewriter {
 
   bool run() {
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       if (!gone_[i]) rewrite(i);
     }
     drop_unread();
@@ -191,6 +194,7 @@ class OperatorRewriter {
   void drop_unread() {
     std::vector<bool> read(graph_.values.size());
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       for (const ValueId v : graph_.nodes[i].inputs) {
         if (v != kNoValue && !gone_[i]) read[at(v)] = true;
       }
@@ -198,6 +202,7 @@ class OperatorRewriter {
     for (const ValueId v : graph_.outputs) read[at(v)] = true;
     std::vector<Node> kept;
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       Node& n = graph_.nodes[i];
       if (!gone_[i] && !(is(n, "DequantizeLinear") && !read[at(n.outputs[0])])) kept.push_back(std::move(n));
     }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/cancel.h"
+
 namespace evn {
 
 Probe make_probe(const Graph& graph, const QuantScheme& scheme) {
@@ -12,7 +14,9 @@ Probe make_probe(const Graph& graph, const QuantScheme& scheme) {
   probe.graph.outputs.clear();
   probe.scheme.group = scheme.group;
   probe.scheme.group_count = scheme.group_count;
+  std::vector<bool> is_output(graph.values.size());  // of the probe
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    cancellation_point(kNodeWork);
     probe.graph.nodes.push_back(graph.nodes[i]);
     probe.scheme.nodes.emplace_back();
     if (scheme.nodes[i].role != QuantRole::kProduct) continue;
@@ -25,7 +29,10 @@ Probe make_probe(const Graph& graph, const QuantScheme& scheme) {
     layer.twin = static_cast<ValueId>(probe.graph.values.size());
     layer.is_output = twin.region < 0;
     inside |= !layer.is_output;
-    if (layer.is_output) probe.graph.outputs.insert(probe.graph.outputs.end(), {layer.product, layer.twin});
+    if (layer.is_output) {
+      probe.graph.outputs.insert(probe.graph.outputs.end(), {layer.product, layer.twin});
+      is_output[static_cast<std::size_t>(layer.product)] = true;
+    }
     twin.name += "/probe";
     y.name += "/probe";
     *wanted = layer.twin;
@@ -37,8 +44,10 @@ Probe make_probe(const Graph& graph, const QuantScheme& scheme) {
   }
   // What is in branches and bodies is there for these.
   for (const ValueId v : graph.outputs) {
-    if (inside && std::find(probe.graph.outputs.begin(), probe.graph.outputs.end(), v) == probe.graph.outputs.end())
-      probe.graph.outputs.push_back(v);
+    cancellation_point();
+    if (!inside || is_output[static_cast<std::size_t>(v)]) continue;
+    is_output[static_cast<std::size_t>(v)] = true;
+    probe.graph.outputs.push_back(v);
   }
   probe.scheme.group.resize(probe.graph.values.size(), -1);
   return probe;

@@ -4,12 +4,15 @@
 #include <cfloat>
 #include <cmath>
 
+#include "base/cancel.h"
+
 namespace evn {
 namespace {
 
 constexpr int kLevels = 255;  // steps of 8 bits
 constexpr int kTrials = 40;   // ranges that are tried, from a fifth of what was seen to all of it
 constexpr double kLeastPart = 0.2;
+constexpr std::int64_t kBinsWork = 2 * Observer::kHalf;  // work of a loop over all bins
 
 double center(const Observer& seen, int bin) { return (bin - Observer::kHalf + 0.5) * seen.width(); }
 
@@ -31,6 +34,7 @@ Range least(const Range& all, F&& body) {
 }
 
 double square_error(const Observer& seen, const Range& r) {
+  cancellation_point(kBinsWork);
   const double step = (static_cast<double>(r.high) - r.low) / kLevels;
   double error = 0;
   for (int i = 0; i < 2 * Observer::kHalf; ++i) {
@@ -48,6 +52,7 @@ double square_error(const Observer& seen, const Range& r) {
 // over the bins of the step that are not empty. Zero has a step of its own in every range: what a Relu leaves there says nothing,
 // and spread over a step's bins it would let the narrowest range win. Its bin counts as the larger of its neighbours.
 double divergence(const Observer& seen, const Range& r) {
+  cancellation_point(kBinsWork);
   const int first = std::clamp(static_cast<int>(std::floor(r.low / seen.width())) + Observer::kHalf, 0, 2 * Observer::kHalf - 1);
   const int last =
       std::clamp(static_cast<int>(std::floor(r.high / seen.width())) + Observer::kHalf, first, 2 * Observer::kHalf - 1);
@@ -70,6 +75,7 @@ double divergence(const Observer& seen, const Range& r) {
   for (int level = 0; level < levels; ++level) {
     const int begin = static_cast<int>(std::int64_t{bins} * level / levels),
               end = static_cast<int>(std::int64_t{bins} * (level + 1) / levels);
+    cancellation_point((end - begin) * kFunctionWork);
     double sum = 0;
     int used = 0;
     for (int i = begin; i < end; ++i) {
@@ -87,6 +93,7 @@ double divergence(const Observer& seen, const Range& r) {
 }
 
 Range inside_percentile(const Observer& seen, double percentile) {
+  cancellation_point(2 * kBinsWork);
   const double outside = static_cast<double>(seen.count()) * (1 - percentile / 100) / 2;
   Range r{seen.low(), seen.high()};
   double n = 0;

@@ -5,7 +5,8 @@
 #include <map>
 #include <tuple>
 
-#include "base/error.h"
+#include "base/cancel.h"
+#include "base/heap.h"
 #include "graph/attributes.h"
 #include "graph/subgraphs.h"
 #include "quant/graph_writer.h"
@@ -28,6 +29,7 @@ class ActivationRewriter {
     std::vector<Node> old = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (std::size_t i = 0; i < old.size(); ++i) {
+      cancellation_point(kNodeWork);
       if (!makes_bytes(scheme_.nodes[i].role)) continue;
       for (const ValueId v : old[i].inputs) {
         if (v != kNoValue && old[i].region == old_[at(v)].region) old_[at(v)].wanted = true;
@@ -36,25 +38,9 @@ class ActivationRewriter {
     const std::vector<ValueId> inputs = graph_.inputs;
     for (const ValueId v : inputs) pass_through(v);
     for (std::size_t i = 0; i < old.size(); ++i) {
-      Node& node = old[i];
-      QuantNode& q = scheme_.nodes[i];
-      writer_.set_region(region_ = node.region);
-      if (q.role == QuantRole::kProduct) replace_weight(node, q);
-      divide_norm(node, static_cast<std::int32_t>(i));
-      for (ValueId& v : node.inputs) {
-        if (v != kNoValue && at(v) < old_.size() && old_[at(v)].bytes != kNoValue) v = read_of(v, makes_bytes(q.role));
-      }
-      const std::vector<ValueId> made = node.outputs;
-      if (q.role == QuantRole::kTable) {
-        replace_table(node);
-        for (const ValueId v : made) pass_through(v);
-        continue;
-      }
-      for (const ValueId v : made) {
-        if (v != kNoValue) old_[at(v)].made_of_bytes = makes_bytes(q.role);
-      }
-      graph_.nodes.push_back(std::move(node));
-      for (const ValueId v : made) pass_through(v);
+      cancellation_point(kNodeWork);
+      const std::string name = old[i].name;  // a copy: the node is moved
+      naming_node(name, [&] { rewrite_static_node(std::move(old[i]), i); });
     }
     writer_.drop_unused_constants();
   }
@@ -64,14 +50,9 @@ class ActivationRewriter {
     graph_.nodes.clear();
     std::map<std::pair<ValueId, std::int32_t>, Dynamic> made;  // a value that several products of a region read is quantized once
     for (std::size_t i = 0; i < old.size(); ++i) {
-      writer_.set_region(region_ = old[i].region);
-      if (scheme_.nodes[i].role == QuantRole::kProduct) {
-        replace_product(std::move(old[i]), scheme_.nodes[i], made);
-      } else if (scheme_.nodes[i].role == QuantRole::kTable) {
-        replace_table(old[i]);
-      } else {
-        graph_.nodes.push_back(std::move(old[i]));
-      }
+      cancellation_point(kNodeWork);
+      const std::string name = old[i].name;  // a copy: the node is moved
+      naming_node(name, [&] { rewrite_dynamic_node(std::move(old[i]), scheme_.nodes[i], made); });
     }
     writer_.drop_unused_constants();
   }
@@ -109,6 +90,37 @@ class ActivationRewriter {
 
   static std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
 
+  void rewrite_static_node(Node node, std::size_t number) {
+    QuantNode& q = scheme_.nodes[number];
+    writer_.set_region(region_ = node.region);
+    if (q.role == QuantRole::kProduct) replace_weight(node, q);
+    divide_norm(node, static_cast<std::int32_t>(number));
+    for (ValueId& v : node.inputs) {
+      if (v != kNoValue && at(v) < old_.size() && old_[at(v)].bytes != kNoValue) v = read_of(v, makes_bytes(q.role));
+    }
+    const std::vector<ValueId> made = node.outputs;
+    if (q.role == QuantRole::kTable) {
+      replace_table(node);
+    } else {
+      for (const ValueId v : made) {
+        if (v != kNoValue) old_[at(v)].made_of_bytes = makes_bytes(q.role);
+      }
+      graph_.nodes.push_back(std::move(node));
+    }
+    for (const ValueId v : made) pass_through(v);
+  }
+
+  void rewrite_dynamic_node(Node node, const QuantNode& q, std::map<std::pair<ValueId, std::int32_t>, Dynamic>& made) {
+    writer_.set_region(region_ = node.region);
+    if (q.role == QuantRole::kProduct) {
+      replace_product(std::move(node), q, made);
+    } else if (q.role == QuantRole::kTable) {
+      replace_table(node);
+    } else {
+      graph_.nodes.push_back(std::move(node));
+    }
+  }
+
   ValueId add_numbers(const std::string& name, const char* suffix, std::span<const float> numbers, bool scalar) {
     return writer_.add_floats(name, suffix, scalar ? Shape{} : Shape{static_cast<std::int64_t>(numbers.size())}, numbers);
   }
@@ -140,7 +152,10 @@ class ActivationRewriter {
       if (node.inputs[k] == kNoValue) continue;
       const Value& old = graph_.values[at(node.inputs[k])];
       std::vector<float> numbers = floats_of_weight(*old.constant);
-      for (std::size_t c = 0; c < numbers.size(); ++c) numbers[c] /= s->factors[c];
+      for (std::size_t c = 0; c < numbers.size(); ++c) {
+        cancellation_point();
+        numbers[c] /= s->factors[c];
+      }
       node.inputs[k] = add_numbers(old.name, "_smooth", numbers, false);
     }
   }
@@ -174,7 +189,10 @@ class ActivationRewriter {
     ValueId from = v;
     if (const Smoothing* s = smoothing_of(v); s != nullptr && s->norm < 0) {
       std::vector<float> parts;
-      for (const float f : s->factors) parts.push_back(1 / f);
+      for (const float f : s->factors) {
+        cancellation_point();
+        parts.push_back(1 / f);
+      }
       from = writer_.add_value(name, "_smooth", DType::kFloat32);
       add_node("Mul", name, "_smooth_Mul", {v, add_numbers(name, "_smooth_factors", parts, false)}, from);
     }
@@ -203,7 +221,7 @@ class ActivationRewriter {
     QuantizedWeight& q = it->second.numbers;
     std::vector<float> least;
     if (bias != kNoValue) least = scales_for_bias(*graph_.values[at(bias)].constant, params_of_value(node.inputs[0]).scale, axis);
-    q = quantize_weight(*weight, axis, options_.ledger, least);
+    q = quantize_weight(*weight, name, axis, options_.ledger, least);
     it->second.constants = add_constants(name, q.values, q.scales, axis < 0, true);
     return it->second;
   }
@@ -230,7 +248,10 @@ class ActivationRewriter {
     if (q.bias_shift.empty() || node.op_type == "MatMul") return;
     std::vector<float> numbers(q.bias_shift.size());
     if (q.bias >= 0) numbers = floats_of_weight(*graph_.values[at(node.inputs[static_cast<std::size_t>(q.bias)])].constant);
-    for (std::size_t c = 0; c < numbers.size(); ++c) numbers[c] += q.bias_shift[c];
+    for (std::size_t c = 0; c < numbers.size(); ++c) {
+      cancellation_point();
+      numbers[c] += q.bias_shift[c];
+    }
     q.bias = 2;
     node.inputs.resize(3, kNoValue);
     node.inputs[2] = add_numbers(node.name, "_bias", numbers, false);
@@ -255,7 +276,10 @@ class ActivationRewriter {
       return;
     }
     std::vector<float> scales;
-    for (const float s : numbers.scales) scales.push_back(input_scale * s);
+    for (const float s : numbers.scales) {
+      cancellation_point();
+      scales.push_back(input_scale * s);
+    }
     node.inputs[static_cast<std::size_t>(q.bias)] =
         dequantized(b.name, add_constants(b.name, values, scales, axis_of(q) < 0, false), axis_of(q) < 0 ? -1 : 0);
   }
@@ -266,7 +290,7 @@ class ActivationRewriter {
     const auto [it, is_new] = tables_.try_emplace(table);
     if (is_new) {
       const std::string name = graph_.values[at(table)].name;
-      const QuantizedWeight q = quantize_weight(*graph_.values[at(table)].constant, 0, options_.ledger);
+      const QuantizedWeight q = quantize_weight(*graph_.values[at(table)].constant, name, 0, options_.ledger);
       const Shape column{static_cast<std::int64_t>(q.scales.size()), 1};
       it->second = {writer_.add_constant(name, "_quantized", q.values), writer_.add_floats(name, "_scales", column, q.scales)};
     }
@@ -286,13 +310,15 @@ class ActivationRewriter {
     const Shape shape = plain.desc.shape;
     const std::int64_t directions = shape[0], rows = shape[1], columns = shape[2];
     plain.desc.shape = options_.per_tensor ? Shape{directions, rows * columns} : Shape{directions * rows, columns};
-    const QuantizedWeight q = quantize_weight(plain, 0, options_.ledger);
+    const QuantizedWeight q = quantize_weight(plain, name, 0, options_.ledger);
     std::vector<std::int8_t> turned(static_cast<std::size_t>(shape.elements()));
     const auto* const from = q.values->as<std::int8_t>();
-    for (std::int64_t i = 0; i < shape.elements(); ++i) {
-      const std::int64_t row = i / columns % rows, matrix = i / columns / rows;
-      turned[static_cast<std::size_t>((matrix * columns + i % columns) * rows + row)] = from[i];
-    }
+    in_pieces(shape.elements(), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t row = i / columns % rows, matrix = i / columns / rows;
+        turned[static_cast<std::size_t>((matrix * columns + i % columns) * rows + row)] = from[i];
+      }
+    });
     const Shape numbers = options_.per_tensor ? Shape{directions} : Shape{directions, rows};
     const std::vector<std::int8_t> zeros(q.scales.size(), 0);
     return {writer_.add_bytes(name, "_quantized", DType::kInt8, {directions, columns, rows}, turned.data()),
@@ -339,7 +365,7 @@ class ActivationRewriter {
     const bool is_conv = node.op_type == "Conv";
     const Weight& plain = *graph_.values[at(w)].constant;
     const bool turned = node.op_type == "Gemm" && q.weight_axis == 0;
-    QuantizedWeight numbers = quantize_weight(plain, options_.per_tensor ? -1 : q.weight_axis, options_.ledger);
+    QuantizedWeight numbers = quantize_weight(plain, name, options_.per_tensor ? -1 : q.weight_axis, options_.ledger);
     if (turned) numbers.values = transposed_bytes(*numbers.values, options_.ledger);
     const ValueId sum = writer_.add_value(node.name, "_sum", DType::kInt32),
                   real = writer_.add_value(node.name, "_sum_float", DType::kFloat32);

@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "base/cancel.h"
+#include "base/heap.h"
 #include "quant/block_weights.h"
 #include "quant/graph_writer.h"
 #include "quant/keep.h"
@@ -25,18 +27,9 @@ class WeightRewriter {
     std::vector<Node> old = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (std::size_t i = 0; i < old.size(); ++i) {
-      writer_.set_region(region_ = old[i].region);
-      if (scheme_.nodes[i].role != QuantRole::kProduct) {
-        graph_.nodes.push_back(std::move(old[i]));
-      } else if (old[i].op_type == "Gather") {
-        replace_gather(old[i]);
-      } else if (old[i].op_type == "Conv") {
-        replace_conv(std::move(old[i]));
-      } else if (options_.contrib) {
-        replace_product(old[i], scheme_.nodes[i]);
-      } else {
-        replace_weight(std::move(old[i]), scheme_.nodes[i]);
-      }
+      cancellation_point(kNodeWork);
+      const std::string name = old[i].name;  // a copy: the node is moved
+      naming_node(name, [&] { rewrite(std::move(old[i]), scheme_.nodes[i]); });
     }
     writer_.drop_unused_constants();
   }
@@ -47,24 +40,32 @@ class WeightRewriter {
   const WeightOptions& options_;
   GraphWriter writer_;
   struct Made {
-    ValueId weight;
-    int how;
     ValueId ids[3] = {kNoValue, kNoValue, kNoValue};
     std::map<std::int32_t, ValueId> dequantized = {};  // by region: what DequantizeLinear makes of them there
   };
-  std::vector<Made> made_;
-  std::int32_t region_ = -1;  // of the node that is looked at
+  std::map<std::pair<ValueId, int>, Made> made_;  // by weight and how it is made anew
+  std::int32_t region_ = -1;                      // of the node that is looked at
 
   // How a weight is made anew: matrices by the axis of k, and these.
   enum : int { kChannels = 2, kRows, kCutRows };
 
-  // What stands for the weight; empty where that has to be made.
-  Made& made_of(ValueId weight, int how) {
-    for (Made& m : made_) {
-      if (m.weight == weight && m.how == how) return m;
+  void rewrite(Node node, const QuantNode& q) {
+    writer_.set_region(region_ = node.region);
+    if (q.role != QuantRole::kProduct) {
+      graph_.nodes.push_back(std::move(node));
+    } else if (node.op_type == "Gather") {
+      replace_gather(node);
+    } else if (node.op_type == "Conv") {
+      replace_conv(std::move(node));
+    } else if (options_.contrib) {
+      replace_product(node, q);
+    } else {
+      replace_weight(std::move(node), q);
     }
-    return made_.emplace_back(Made{weight, how});
   }
+
+  // Replacement of the weight; empty if it has not been made yet.
+  Made& made_of(ValueId weight, int how) { return made_[{weight, how}]; }
 
   const Weight& constant(ValueId v) { return *writer_.value(v).constant; }
   std::string name_of(ValueId v) { return writer_.value(v).name; }
@@ -78,20 +79,24 @@ class WeightRewriter {
     auto* const bytes = static_cast<std::uint8_t*>(to);
     const auto rows = static_cast<std::int64_t>(numbers.size()) / row;
     for (std::int64_t r = 0; r < rows; ++r) {
-      for (std::int64_t i = 0; i < row; ++i) {
-        const std::uint8_t x = numbers[static_cast<std::size_t>(r * row + i)];
-        const std::int64_t at = r * length + i;
-        if (bits == 8) {
-          bytes[at] = x;
-        } else {
-          bytes[at / 2] = static_cast<std::uint8_t>(bytes[at / 2] | x << (at % 2 * 4));
+      in_pieces(row, 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const std::uint8_t x = numbers[static_cast<std::size_t>(r * row + i)];
+          const std::int64_t at = r * length + i;
+          if (bits == 8) {
+            bytes[at] = x;
+          } else {
+            bytes[at / 2] = static_cast<std::uint8_t>(bytes[at / 2] | x << (at % 2 * 4));
+          }
         }
-      }
+      });
     }
     return writer_.add_constant(name, "", std::move(weight));
   }
 
-  BlockWeight blocks_of(ValueId v, int axis) { return quantize_blocks(constant(v), axis, options_.bits, options_.block); }
+  BlockWeight blocks_of(ValueId v, int axis) {
+    return quantize_blocks(constant(v), name_of(v), axis, options_.bits, options_.block);
+  }
 
   // [n][count] becomes [count][n] where k is along the first axis.
   template <typename T>
@@ -100,19 +105,26 @@ class WeightRewriter {
     const std::int64_t count = static_cast<std::int64_t>(rows.size()) / n;
     std::vector<T> turned(rows.size());
     for (std::int64_t j = 0; j < n; ++j) {
-      for (std::int64_t i = 0; i < count; ++i)
-        turned[static_cast<std::size_t>(i * n + j)] = rows[static_cast<std::size_t>(j * count + i)];
+      in_pieces(count, 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i)
+          turned[static_cast<std::size_t>(i * n + j)] = rows[static_cast<std::size_t>(j * count + i)];
+      });
     }
     return turned;
+  }
+
+  // Converts numbers around 128 to int8, or back.
+  static void flip_signs(std::vector<std::uint8_t>& numbers) {
+    in_pieces(std::ssize(numbers), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) numbers[static_cast<std::size_t>(i)] ^= 0x80u;
+    });
   }
 
   // Elements of DequantizeLinear: int8 for 8 bits, which are around 0, and uint4.
   ValueId add_laid(const std::string& name, const BlockWeight& w, const Shape& shape, const std::vector<std::uint8_t>& rows,
                    int axis) {
     std::vector<std::uint8_t> numbers = laid(rows, w.n, axis);
-    if (w.bits == 8) {
-      for (std::uint8_t& x : numbers) x = static_cast<std::uint8_t>(x ^ 0x80u);
-    }
+    if (w.bits == 8) flip_signs(numbers);
     const auto all = static_cast<std::int64_t>(numbers.size());
     return add_packed(name, w.bits == 8 ? DType::kInt8 : DType::kUint4, shape, w.bits, numbers, all, all);
   }
@@ -179,7 +191,7 @@ class WeightRewriter {
     writer_.add_node("Add", node.name, "_Add", operands, y);
   }
 
-  QuantizedWeight quantized(ValueId v) { return quantize_weight(constant(v), 0, options_.ledger); }
+  QuantizedWeight quantized(ValueId v) { return quantize_weight(constant(v), name_of(v), 0, options_.ledger); }
 
   void replace_conv(Node node) {
     const ValueId weight = node.inputs[1];
@@ -229,8 +241,8 @@ class WeightRewriter {
       made->ids[1] = writer_.add_floats(name, "_scale", {static_cast<std::int64_t>(q.scales.size()), 1}, q.scales);
       return;
     }
-    BlockWeight w = quantize_blocks(constant(table), 1, 8, options_.block);
-    for (std::uint8_t& x : w.numbers) x = static_cast<std::uint8_t>(x ^ 0x80u);
+    BlockWeight w = quantize_blocks(constant(table), name, 1, 8, options_.block);
+    flip_signs(w.numbers);
     made->ids[0] = writer_.add_bytes(name, "_quantized", DType::kInt8, {w.n, w.blocks(), w.block}, w.numbers.data());
     made->ids[1] = writer_.add_floats(name, "_scale", {w.n, w.blocks(), 1}, w.scales);
   }
@@ -256,6 +268,7 @@ QuantScheme make_weight_scheme(const Graph& graph, const std::vector<std::string
   const NodePatterns patterns(keep);
   QuantScheme scheme = make_scheme(graph, {keep, true});
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    cancellation_point(kNodeWork);
     const Node& node = graph.nodes[i];
     QuantNode& q = scheme.nodes[i];
     if (q.role == QuantRole::kProduct && node.op_type != "Conv") {

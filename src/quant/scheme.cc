@@ -4,6 +4,7 @@
 #include <limits>
 #include <string_view>
 
+#include "base/cancel.h"
 #include "quant/graph_writer.h"
 #include "quant/keep.h"
 
@@ -23,6 +24,7 @@ class Maker {
     source_.assign(graph.values.size(), kNoValue);
     is_output_.assign(graph.values.size(), false);
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       for (const ValueId v : graph.nodes[i].outputs) {
         if (v != kNoValue) producer_[at(v)] = static_cast<std::int32_t>(i);
       }
@@ -35,11 +37,15 @@ class Maker {
 
   QuantScheme make() {
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       find_product(i);
       find_table(i);
     }
     if (!options_.dynamic) {
-      for (std::size_t i = 0; i < graph_.nodes.size(); ++i) join(i);
+      for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+        cancellation_point(kNodeWork);
+        join(i);
+      }
       while (leave()) {}
       make_groups();
     }
@@ -233,6 +239,7 @@ class Maker {
   bool leave() {
     bool changed = false;
     for (std::size_t i = graph_.nodes.size(); i-- > 0;) {
+      cancellation_point(kNodeWork);
       QuantNode& q = s_.nodes[i];
       if (q.role != QuantRole::kBetween && q.role != QuantRole::kHandsOn && q.role != QuantRole::kFunction) continue;
       const Node& node = graph_.nodes[i];
@@ -266,6 +273,7 @@ class Maker {
       return std::span(node.inputs).first(many ? node.inputs.size() : 1);
     };
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       const QuantRole r = s_.nodes[i].role;
       if (r == QuantRole::kFunction) quantized[at(source_[at(graph_.nodes[i].outputs[0])])] = true;
       if (r == QuantRole::kFloat || r == QuantRole::kBounds || r == QuantRole::kFunction) continue;
@@ -284,6 +292,7 @@ class Maker {
     }
     std::vector<std::int32_t> number(graph_.values.size(), -1);
     for (std::size_t v = 0; v < parent.size(); ++v) {
+      cancellation_point();
       if (!quantized[v]) continue;
       std::int32_t& n = number[static_cast<std::size_t>(find(parent, static_cast<std::int32_t>(v)))];
       if (n < 0) n = s_.group_count++;
@@ -297,6 +306,7 @@ class Maker {
 std::vector<ValueId> QuantScheme::observed(const Graph& graph) const {
   std::vector<bool> handed_on(group.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) {
+    cancellation_point();
     if (nodes[i].role != QuantRole::kHandsOn) continue;
     for (const ValueId v : graph.nodes[i].outputs) {
       if (v != kNoValue) handed_on[static_cast<std::size_t>(v)] = true;
@@ -304,6 +314,7 @@ std::vector<ValueId> QuantScheme::observed(const Graph& graph) const {
   }
   std::vector<ValueId> values;
   for (std::size_t v = 0; v < group.size(); ++v) {
+    cancellation_point();
     if (group[v] >= 0 && !handed_on[v]) values.push_back(static_cast<ValueId>(v));
   }
   return values;

@@ -19,6 +19,7 @@ bool is_matrix_product(const Graph& graph, const QuantScheme& scheme, std::int32
 std::int64_t columns_of(const Graph& graph, const QuantScheme& scheme, const std::vector<std::int32_t>& readers, ValueId v) {
   std::int64_t columns = 0;
   for (const std::int32_t r : readers) {
+    cancellation_point();
     const QuantNode& q = scheme.nodes[static_cast<std::size_t>(r)];
     if (q.role == QuantRole::kFloat || q.role == QuantRole::kFunction) continue;
     if (!is_matrix_product(graph, scheme, r, v)) return 0;
@@ -28,13 +29,14 @@ std::int64_t columns_of(const Graph& graph, const QuantScheme& scheme, const std
   return columns;
 }
 
-// The LayerNormalization that takes the division into its constants, or -1.
+// The LayerNormalization that takes the division into its constants, or -1. The value is no output of the graph.
 std::int32_t norm_of(const Graph& graph, const QuantScheme& scheme, const std::vector<std::int32_t>& readers, std::int32_t producer,
                      ValueId v, std::int64_t columns) {
-  if (producer < 0 || std::find(graph.outputs.begin(), graph.outputs.end(), v) != graph.outputs.end()) return -1;
+  if (producer < 0) return -1;
   const Node& node = graph.nodes[static_cast<std::size_t>(producer)];
   if (node.op_type != "LayerNormalization" || !node.domain.empty() || node.outputs[0] != v) return -1;
   for (const std::int32_t r : readers) {
+    cancellation_point();
     if (!is_matrix_product(graph, scheme, r, v)) return -1;
   }
   for (std::size_t i = 1; i < node.inputs.size(); ++i) {
@@ -55,10 +57,12 @@ bool ColumnRanges::add(std::span<const float> elements, std::size_t columns) {
   }
   if (low.size() != columns) return false;
   for (std::size_t at = 0; at < elements.size(); at += columns) {
-    for (std::size_t c = 0; c < columns; ++c) {
-      low[c] = std::min(low[c], elements[at + c]);
-      high[c] = std::max(high[c], elements[at + c]);
-    }
+    in_pieces(static_cast<std::int64_t>(columns), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (auto c = static_cast<std::size_t>(begin); c < static_cast<std::size_t>(end); ++c) {
+        low[c] = std::min(low[c], elements[at + c]);
+        high[c] = std::max(high[c], elements[at + c]);
+      }
+    });
   }
   return true;
 }
@@ -71,6 +75,7 @@ std::vector<ValueId> smoothable(const Graph& graph, const QuantScheme& scheme) {
   }
   std::vector<ValueId> values;
   for (std::size_t v = 0; v < scheme.group.size(); ++v) {
+    cancellation_point();
     // Where a product makes the value it is quantized as that has it.
     if (scheme.group[v] < 0 || members[static_cast<std::size_t>(scheme.group[v])] != 1) continue;
     if (columns_of(graph, scheme, readers[v], static_cast<ValueId>(v)) > 0) values.push_back(static_cast<ValueId>(v));
@@ -86,17 +91,26 @@ std::vector<ValueId> smoothable(const Graph& graph, const QuantScheme& scheme) {
 std::map<ValueId, Smoothing> smooth(const Graph& graph, const QuantScheme& scheme, const std::map<ValueId, ColumnRanges>& seen) {
   const auto readers = readers_of(graph);
   const auto producers = producers_of(graph);
+  std::vector<bool> is_output(graph.values.size());
+  for (const ValueId v : graph.outputs) is_output[static_cast<std::size_t>(v)] = true;
   std::map<ValueId, Smoothing> result;
   for (const ValueId v : smoothable(graph, scheme)) {
+    cancellation_point(kNodeWork);
     const auto it = seen.find(v);
     const std::vector<std::int32_t>& products = readers[static_cast<std::size_t>(v)];
     const auto columns = static_cast<std::size_t>(columns_of(graph, scheme, products, v));
     if (it == seen.end() || it->second.low.size() != columns) continue;
     const ColumnRanges& ranges = it->second;
     std::vector<float> largest(columns), rows(columns);
-    for (std::size_t c = 0; c < columns; ++c) largest[c] = std::max(-ranges.low[c], ranges.high[c]);
+    for (std::size_t c = 0; c < columns; ++c) {
+      cancellation_point();
+      largest[c] = std::max(-ranges.low[c], ranges.high[c]);
+    }
     std::vector<float> sorted = largest;
-    std::ranges::sort(sorted);
+    std::ranges::sort(sorted, [](float a, float b) {
+      cancellation_point();
+      return a < b;
+    });
     if (!(sorted.back() > kUneven * sorted[columns / 2])) continue;
     for (const std::int32_t r : products) {
       const QuantNode& q = scheme.nodes[static_cast<std::size_t>(r)];
@@ -110,11 +124,13 @@ std::map<ValueId, Smoothing> smooth(const Graph& graph, const QuantScheme& schem
     Smoothing s;
     s.factors.assign(columns, 1.0f);
     for (std::size_t c = 0; c < columns; ++c) {
+      cancellation_point();
       const float f = std::sqrt(largest[c] / rows[c]);
       if (largest[c] > 0 && rows[c] > 0 && std::isfinite(f) && f > 0) s.factors[c] = f;
       s.range = join(s.range, {ranges.low[c] / s.factors[c], ranges.high[c] / s.factors[c]});
     }
-    s.norm = norm_of(graph, scheme, products, producers[static_cast<std::size_t>(v)], v, static_cast<std::int64_t>(columns));
+    const auto value = static_cast<std::size_t>(v);
+    if (!is_output[value]) s.norm = norm_of(graph, scheme, products, producers[value], v, static_cast<std::int64_t>(columns));
     result.emplace(v, std::move(s));
   }
   return result;

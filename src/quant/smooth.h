@@ -15,7 +15,8 @@ namespace evn {
 struct ColumnRanges {
   std::vector<float> low, high;
 
-  // Elements by rows of as many columns as there were before. False: of another number.
+  // Elements by rows of as many columns as there were before. False: of another number. Ranges whose add was stopped are of no
+  // further use.
   bool add(std::span<const float> elements, std::size_t columns);
 };
 

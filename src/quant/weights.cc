@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/cancel.h"
 #include "base/error.h"
 
 namespace evn {
@@ -13,13 +14,14 @@ namespace {
 // Calls body(index along the axis, element) for all elements.
 template <typename F>
 void for_each_element(const Shape& shape, int axis, F&& body) {
-  const std::int64_t inner = axis < 0 ? 1 : shape.elements(axis + 1, shape.rank()), count = axis < 0 ? 1 : shape[axis];
-  const std::int64_t all = shape.elements();
-  for (std::int64_t i = 0; i < all;) {
-    const std::int64_t index = axis < 0 ? 0 : i / inner % count;
-    const std::int64_t end = axis < 0 ? all : i + inner;
-    for (; i < end; ++i) body(static_cast<std::size_t>(index), i);
-  }
+  const std::int64_t all = shape.elements(), inner = axis < 0 ? all : shape.elements(axis + 1, shape.rank()),
+                     count = axis < 0 ? 1 : shape[axis];
+  in_pieces(all, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end;) {
+      const std::int64_t outer = i / inner, next = std::min(end, (outer + 1) * inner);
+      for (; i < next; ++i) body(static_cast<std::size_t>(outer % count), i);
+    }
+  });
 }
 
 // Elements of a weight that need not be aligned.
@@ -31,11 +33,16 @@ float element(const void* bytes, std::int64_t i) {
 
 }  // namespace
 
+void fail_not_finite(const std::string& weight) {
+  fail(EVN_ERROR_INVALID_MODEL, "weight \"%.128s\" has elements that are NaN or infinite", weight.c_str());
+}
+
 std::vector<float> scales_for_bias(const Weight& bias, float input_scale, int axis) {
   constexpr double kMostBias = 1 << 29;
   std::vector<float> scales(axis < 0 ? 1 : static_cast<std::size_t>(bias.desc.shape.elements()), 0.0f);
   const void* const from = bias.bytes();
   for (std::int64_t i = 0; i < bias.desc.shape.elements(); ++i) {
+    cancellation_point();
     const double scale = std::fabs(static_cast<double>(element(from, i))) / (static_cast<double>(input_scale) * kMostBias);
     float& least = scales[axis < 0 ? 0 : static_cast<std::size_t>(i)];
     if (scale < FLT_MAX) least = std::max(least, static_cast<float>(scale));
@@ -45,7 +52,8 @@ std::vector<float> scales_for_bias(const Weight& bias, float input_scale, int ax
   return scales;
 }
 
-QuantizedWeight quantize_weight(const Weight& weight, int axis, const LedgerPtr& ledger, std::span<const float> least) {
+QuantizedWeight quantize_weight(const Weight& weight, const std::string& name, int axis, const LedgerPtr& ledger,
+                                std::span<const float> least) {
   const Shape& shape = weight.desc.shape;
   const void* const from = weight.bytes();
   std::vector<float> largest(axis < 0 ? 1 : static_cast<std::size_t>(shape[axis]), 0.0f);
@@ -55,9 +63,10 @@ QuantizedWeight quantize_weight(const Weight& weight, int axis, const LedgerPtr&
     finite &= x <= FLT_MAX;
     largest[index] = std::max(largest[index], x);
   });
-  if (!finite) fail(EVN_ERROR_INVALID_MODEL, "a weight has elements that are NaN or infinite");
+  if (!finite) fail_not_finite(name);
   QuantizedWeight q;
   for (std::size_t i = 0; i < largest.size(); ++i) {
+    cancellation_point();
     const float bound = i < least.size() ? least[i] : 0.0f;
     const float free = bound > 0 ? bound : 1.0f;  // zeros have any scale: the finest that the bias may have
     q.scales.push_back(largest[i] == 0 ? free : std::max({largest[i] / 127, FLT_MIN, bound}));
@@ -77,6 +86,7 @@ WeightPtr quantize_bias(const Weight& bias, float input_scale, std::span<const f
   auto* const numbers = static_cast<std::int32_t*>(to);
   const void* const from = bias.bytes();
   for (std::int64_t i = 0; i < bias.desc.shape.elements(); ++i) {
+    cancellation_point();
     const float weight_scale = weight_scales[weight_scales.size() == 1 ? 0 : static_cast<std::size_t>(i)];
     const double scale = static_cast<double>(input_scale) * static_cast<double>(weight_scale);
     const double x = std::nearbyint(static_cast<double>(element(from, i)) / scale);

@@ -140,8 +140,8 @@ WeightPtr weight_of(const Shape& shape, const std::vector<float>& values) {
 
 TEST(Weights, HaveAScaleForEachIndexOfTheAxis) {
   const WeightPtr w = weight_of({2, 3}, {1, -2, 0.5f, 0, 0, 0});
-  const QuantizedWeight rows = quantize_weight(*w, 0, nullptr), columns = quantize_weight(*w, 1, nullptr),
-                        one = quantize_weight(*w, -1, nullptr);
+  const QuantizedWeight rows = quantize_weight(*w, "w", 0, nullptr), columns = quantize_weight(*w, "w", 1, nullptr),
+                        one = quantize_weight(*w, "w", -1, nullptr);
   EXPECT_EQ(rows.scales, (std::vector<float>{2.0f / 127, 1}));
   EXPECT_EQ(columns.scales, (std::vector<float>{1.0f / 127, 2.0f / 127, 0.5f / 127}));
   EXPECT_EQ(one.scales, (std::vector<float>{2.0f / 127}));
@@ -152,20 +152,25 @@ TEST(Weights, HaveAScaleForEachIndexOfTheAxis) {
 
 TEST(Weights, ThatAreNotFiniteAreRefused) {
   const WeightPtr w = weight_of({2}, {1, std::numeric_limits<float>::infinity()});
-  EXPECT_THROW(quantize_weight(*w, 0, nullptr), Error);
+  try {
+    quantize_weight(*w, "w", 0, nullptr);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.message, "weight \"w\" has elements that are NaN or infinite");
+  }
 }
 
 // A channel that is all but dead, whose bias is all that it makes.
 TEST(Weights, AreCoarseEnoughForTheirBias) {
   const WeightPtr w = weight_of({2, 2}, {1e-12f, -1e-12f, 1, 0.5f}), bias = weight_of({2}, {3, 3});
   const std::vector<float> least = scales_for_bias(*bias, 0.5f, 0);
-  const QuantizedWeight q = quantize_weight(*w, 0, nullptr, least);
+  const QuantizedWeight q = quantize_weight(*w, "w", 0, nullptr, least);
   EXPECT_FLOAT_EQ(q.scales[0], 3 / (0.5f * (1 << 29)));
   EXPECT_FLOAT_EQ(q.scales[1], 1.0f / 127);
   const WeightPtr steps = quantize_bias(*bias, 0.5f, q.scales, nullptr);
   ASSERT_NE(steps, nullptr);
   EXPECT_NEAR(static_cast<double>(steps->as<std::int32_t>()[0]) * 0.5 * static_cast<double>(q.scales[0]), 3, 1e-6);
-  EXPECT_EQ(quantize_bias(*bias, 0.5f, quantize_weight(*w, 0, nullptr).scales, nullptr), nullptr);
+  EXPECT_EQ(quantize_bias(*bias, 0.5f, quantize_weight(*w, "w", 0, nullptr).scales, nullptr), nullptr);
 }
 
 TEST(Weights, ABiasIsCountedInSteps) {

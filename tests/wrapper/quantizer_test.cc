@@ -23,6 +23,16 @@ std::string product_model() {
   return w.serialize();
 }
 
+// y = x W, where an element of W is no number.
+std::string model_with_nan() {
+  std::vector<float> weights(32 * 8, 0.5f);
+  weights[77] = std::nanf("");
+  evn::test::OnnxWriter w;
+  w.add_input("x", evn::test::kF32, {"n", 32}).add_output("y", evn::test::kF32);
+  w.add_initializer("w", {32, 8}, weights).add_node("MatMul", {"x", "w"}, {"y"}, {}, "product");
+  return w.serialize();
+}
+
 struct WrapperQuantizer : testing::Test {
   evener::Runtime runtime{[] {
     evener::RuntimeOptions o;
@@ -90,6 +100,29 @@ TEST_F(WrapperQuantizer, StopsWhenToldTo) {
   evener::GuardOptions nothing;
   nothing.error = nothing.speed = false;
   EXPECT_THROW(quantizer.guard(inputs, nothing), Error);
+}
+
+TEST_F(WrapperQuantizer, ARefusedWeightAndItsNodeAreNamed) {
+  const std::string model = model_with_nan();
+  for (const auto mode : {evener::QuantizeMode::kStatic, evener::QuantizeMode::kDynamic, evener::QuantizeMode::kWeights}) {
+    evener::QuantizerOptions options;
+    options.mode = mode;
+    if (mode == evener::QuantizeMode::kWeights) options.weight_bits = 4;
+    const evener::Quantizer quantizer(runtime, model.data(), model.size(), options);
+    if (mode == evener::QuantizeMode::kStatic) {
+      std::vector<Tensor> batch;
+      batch.push_back(runtime.tensor({1, 32}, std::vector<float>(32, 0.25f)));
+      quantizer.add_batch(batch);
+    }
+    try {
+      quantizer.finish();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status(), EVN_ERROR_INVALID_MODEL) << e.what();
+      EXPECT_STREQ(e.message(), "weight \"w\" has elements that are NaN or infinite");
+      EXPECT_STREQ(e.node(), "product");
+    }
+  }
 }
 
 TEST_F(WrapperQuantizer, RequestsOfValuesAndIntoGivenTensors) {

@@ -10,6 +10,7 @@
 #include "graph/raise_opset.h"
 #include "graph/subgraphs.h"
 #include "quant/equalize.h"
+#include "quant/layers.h"
 #include "quant/operators.h"
 #include "runtime/placement/named_nodes.h"
 #include "runtime/report/run_values.h"
@@ -27,6 +28,16 @@ void import_contrib(Model& model) {
   if (std::none_of(model.opsets.begin(), model.opsets.end(), [&](const OpsetImport& o) { return o.domain == kContrib; })) {
     model.opsets.push_back({kContrib, 1});
   }
+}
+
+// Position of each value in the list, or -1; by value.
+std::vector<std::int32_t> positions_of(const Graph& graph, std::span<const ValueId> list) {
+  std::vector<std::int32_t> positions(graph.values.size(), -1);
+  for (std::size_t i = list.size(); i-- > 0;) {
+    cancellation_point();
+    positions[static_cast<std::size_t>(list[i])] = static_cast<std::int32_t>(i);
+  }
+  return positions;
 }
 
 }  // namespace
@@ -48,6 +59,7 @@ Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request)
   if (products == 0) {
     std::string reasons;
     for (std::size_t i = 0; i < scheme_.nodes.size() && reasons.size() < 256; ++i) {
+      cancellation_point();
       if (scheme_.nodes[i].reason.empty()) continue;
       reasons += (reasons.empty() ? ": \"" : "; \"") + model_.graph.nodes[i].name + "\" " + scheme_.nodes[i].reason;
     }
@@ -80,6 +92,7 @@ void Quantizer::raise_to_needed_opset() {
 
 void Quantizer::check_model() const {
   for (const Node& node : model_.graph.nodes) {
+    cancellation_point();
     const bool quantized = node.op_type == "QuantizeLinear" || node.op_type == "QLinearConv" || node.op_type == "QLinearMatMul";
     if (quantized) throw make_error(EVN_ERROR_UNSUPPORTED, "the model is quantized already").with_node(node.name.c_str());
   }
@@ -104,20 +117,22 @@ void Quantizer::open_observing() {
   observers_.assign(observed_.size(), Observer(histogram));
   Model model = model_;
   Graph& graph = model.graph;
-  const std::vector<std::int32_t> regions = value_regions(graph);
+  const std::vector<std::int32_t> regions = value_regions(graph), inputs = positions_of(graph, graph.inputs);
+  std::vector<std::int32_t> outputs = positions_of(graph, graph.outputs);
   for (const ValueId v : observed_) {
-    if (regions[static_cast<std::size_t>(v)] >= 0) {
+    cancellation_point(kNodeWork);
+    const auto at = static_cast<std::size_t>(v);
+    if (regions[at] >= 0) {
       output_of_.push_back(kWatched);
-      continue;
+    } else if (inputs[at] >= 0) {
+      output_of_.push_back(-1 - inputs[at]);
+    } else {
+      if (outputs[at] < 0) {
+        outputs[at] = static_cast<std::int32_t>(graph.outputs.size());
+        graph.outputs.push_back(v);
+      }
+      output_of_.push_back(outputs[at]);
     }
-    const auto input = std::find(graph.inputs.begin(), graph.inputs.end(), v);
-    if (input != graph.inputs.end()) {
-      output_of_.push_back(static_cast<std::int32_t>(-1 - (input - graph.inputs.begin())));
-      continue;
-    }
-    auto output = std::find(graph.outputs.begin(), graph.outputs.end(), v);
-    if (output == graph.outputs.end()) output = graph.outputs.insert(output, v);
-    output_of_.push_back(static_cast<std::int32_t>(output - graph.outputs.begin()));
   }
   seen_.assign(graph.regions.size(), false);
   if (!graph.regions.empty()) {
@@ -125,7 +140,7 @@ void Quantizer::open_observing() {
     Watching::import_into(model);
   }
   SessionRequest request = in_float32();
-  request.raw_outputs = columns_.empty();  // ranges do not depend on the order of elements, columns do
+  request.role.raw_outputs = columns_.empty();  // ranges do not depend on the order of elements, columns do
   observing_ = make_session(load_saved(save_flat(model)), request);
 }
 
@@ -146,14 +161,18 @@ void Quantizer::watch_regions(Graph& graph) {
   std::vector<bool> has(graph.regions.size());
   const std::size_t nodes = graph.nodes.size();
   for (std::size_t i = 0; i < nodes; ++i) {
+    cancellation_point(kNodeWork);
     const std::int32_t region = graph.nodes[i].region;
     if (region < 0 || scheme_.nodes[i].role == QuantRole::kFloat || has[static_cast<std::size_t>(region)]) continue;
     has[static_cast<std::size_t>(region)] = true;
     const std::size_t input = scheme_.nodes[i].role == QuantRole::kTable ? 1 : 0;
     watching_->watch_input(writer, i, input, observed_.size() + static_cast<std::size_t>(region));
   }
+  const std::vector<std::int32_t> producers = producers_of(graph);
   for (std::size_t k = 0; k < observed_.size(); ++k) {
-    if (output_of_[k] == kWatched) watching_->watch_value(writer, observed_[k], k);
+    cancellation_point(kNodeWork);
+    if (output_of_[k] != kWatched) continue;
+    watching_->watch_value(writer, producers[static_cast<std::size_t>(observed_[k])], observed_[k], k);
   }
 }
 
@@ -214,6 +233,7 @@ void Quantizer::add_batch(std::span<const RunValue> inputs) {
   }
   observed_shapes_ = std::move(shapes);
   for (std::size_t k = 0; k < observed_.size(); ++k) {
+    cancellation_point(kNodeWork);
     const std::int32_t o = output_of_[k];
     if (o == kWatched) continue;
     const RunValue& value = o < 0 ? inputs[static_cast<std::size_t>(-1 - o)] : outputs[static_cast<std::size_t>(o)];
@@ -232,6 +252,7 @@ QuantScheme Quantizer::scheme_without(const std::vector<std::string>& refused) c
   if (is_half()) return make_half_scheme(model_.graph, request_.keep, half_type());
   SchemeOptions options{request_.keep, request_.dynamic(), request_.dynamic(), request_.contrib, refused};
   for (std::size_t i = 0; batches_ > 0 && i < model_.graph.nodes.size(); ++i) {
+    cancellation_point();
     const std::int32_t region = model_.graph.nodes[i].region;
     if (region < 0 || seen_[static_cast<std::size_t>(region)]) continue;
     options.refused.resize(model_.graph.nodes.size());
@@ -253,6 +274,7 @@ std::vector<QuantParams> Quantizer::params(const QuantScheme& scheme) const {
   std::vector<Range> calibrated(static_cast<std::size_t>(calibrated_.group_count)), own(observed_.size());
   std::vector<std::int32_t> observer_of(model_.graph.values.size(), -1);
   for (std::size_t k = 0; k < observed_.size(); ++k) {
+    cancellation_point();
     const auto v = static_cast<std::size_t>(observed_[k]);
     observer_of[v] = static_cast<std::int32_t>(k);
     own[k] = choose_range(observers_[k], request_.calibration, request_.percentile);
@@ -261,6 +283,7 @@ std::vector<QuantParams> Quantizer::params(const QuantScheme& scheme) const {
   }
   std::vector<Range> ranges(static_cast<std::size_t>(scheme.group_count));
   for (const ValueId id : scheme.observed(model_.graph)) {
+    cancellation_point();
     const auto v = static_cast<std::size_t>(id);
     Range& range = ranges[static_cast<std::size_t>(scheme.group[v])];
     const std::int32_t k = observer_of[v];
@@ -342,9 +365,11 @@ void Quantizer::verify(std::span<const RunValue> inputs) {
   std::vector<RunValue> expected(outputs_.size()), got(outputs_.size());
   float_session_->run(inputs, expected, request);
   quantized_session_->run(inputs, got, request);
-  for (std::size_t k = 0; k < outputs_.size(); ++k) {
-    add_closeness(expected[k], got[k], &outputs_[k].closeness);
+  std::vector<OutputFigures> outputs = outputs_;  // a comparison that is stopped adds nothing
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    add_closeness(expected[k], got[k], &outputs[k].closeness);
   }
+  outputs_ = std::move(outputs);
   for (int i = 0; i < kTimedRuns; ++i) {
     const std::uint64_t begin = os::now_ns();
     float_session_->run(inputs, expected, request);

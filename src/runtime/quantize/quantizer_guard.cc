@@ -7,8 +7,10 @@
 #include <cmath>
 #include <map>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/number_text.h"
+#include "quant/layers.h"
 #include "quant/probe.h"
 #include "runtime/quantize/quantizer.h"
 #include "runtime/report/compare.h"
@@ -41,6 +43,7 @@ bool is_conversion(const Node& node) {
 std::vector<std::size_t> Quantizer::products() const {
   std::vector<std::size_t> nodes;
   for (std::size_t i = 0; i < scheme_.nodes.size(); ++i) {
+    cancellation_point();
     if (scheme_.nodes[i].role == QuantRole::kProduct) nodes.push_back(i);
   }
   return nodes;
@@ -50,6 +53,7 @@ std::vector<std::size_t> Quantizer::products() const {
 std::vector<std::size_t> Quantizer::quantized_layers() const {
   std::vector<std::size_t> nodes = products();
   for (std::size_t i = 0; i < scheme_.nodes.size(); ++i) {
+    cancellation_point();
     if (scheme_.nodes[i].role == QuantRole::kTable) nodes.push_back(i);
   }
   return nodes;
@@ -111,9 +115,12 @@ void Quantizer::run_probe(std::span<const RunValue> inputs, const ProbeVisit& vi
   };
   const Watching watching(*runtime_, see, &seer);
   GraphWriter writer(model.graph, runtime_->cpu().ledger());
+  const std::vector<std::int32_t> producers = producers_of(model.graph);
   for (std::size_t k = 0; k < probe.layers.size(); ++k) {
+    cancellation_point(kNodeWork);
     const Probe::Layer& layer = probe.layers[k];
-    if (!layer.is_output) watching.watch_value(writer, layer.product, k, layer.twin);
+    if (layer.is_output) continue;
+    watching.watch_value(writer, producers[static_cast<std::size_t>(layer.product)], layer.product, k, layer.twin);
   }
   Watching::import_into(model);
   const std::shared_ptr<Session> session = make_session(load_saved(save_flat(model)), in_float32());
@@ -152,13 +159,15 @@ double Quantizer::worst_cosine(const Candidate& candidate, std::span<const RunVa
 void Quantizer::guard_error(std::span<const RunValue> inputs) {
   if (products().empty()) return;
   probe_layers(inputs);
+  refused_.resize(model_.graph.nodes.size());
   for (const std::size_t n : products()) {
+    cancellation_point(kNodeWork);
     const double noise = layers_[n].closeness.sqnr_db();
     if (noise >= budget_.min_layer_sqnr_db || layers_[n].closeness.elements == 0) continue;
-    const std::size_t one[] = {n};
-    take_back(one,
-              "guard: alone it keeps " + fixed_text(noise, 1) + " dB, the budget is " + fixed_text(budget_.min_layer_sqnr_db, 1));
+    refused_[n] =
+        "guard: alone it keeps " + fixed_text(noise, 1) + " dB, the budget is " + fixed_text(budget_.min_layer_sqnr_db, 1);
   }
+  scheme_ = scheme_without(refused_);
   std::vector<std::size_t> worst_first = products();
   std::ranges::stable_sort(
       worst_first, [&](std::size_t a, std::size_t b) { return layers_[a].closeness.sqnr_db() < layers_[b].closeness.sqnr_db(); });
@@ -208,6 +217,7 @@ void Quantizer::time_layers(Session& in_float, Session& quantized, std::span<con
     };
     for (const auto& [name, n] : layer_names) time_of(static_cast<std::int64_t>(n)) = 0;
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       const Node& node = graph.nodes[i];
       if (is_conversion(node)) continue;
       layer[i] = layer_of(node.name);
@@ -221,6 +231,7 @@ void Quantizer::time_layers(Session& in_float, Session& quantized, std::span<con
       }
     }
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       const Node& node = graph.nodes[i];
       if (!is_conversion(node)) continue;
       std::vector<std::int64_t> beside = around[static_cast<std::size_t>(node.outputs[0])];

@@ -1,6 +1,7 @@
 // What a quantizer does for better numbers with what calibration has shown: columns for smoothing, and the correction of biases
 // (Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction", ICCV 2019, section 4.2, with data): what
 // a layer makes in 8 bits is on average off by some number in each channel, which goes into its bias.
+#include "base/cancel.h"
 #include "runtime/quantize/quantizer.h"
 #include "runtime/report/run_values.h"
 
@@ -15,17 +16,22 @@ struct MeanDifference {
   void add(const Shape& shape, std::span<const float> a, std::span<const float> b, int axis) {
     const std::int64_t inner = shape.elements(axis + 1, shape.rank()), channels = shape[axis];
     sums.resize(static_cast<std::size_t>(channels));
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      sums[static_cast<std::size_t>(static_cast<std::int64_t>(i) / inner % channels)] +=
-          static_cast<double>(a[i]) - static_cast<double>(b[i]);
-    }
+    in_pieces(std::ssize(a), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        sums[static_cast<std::size_t>(i / inner % channels)] += static_cast<double>(a[at]) - static_cast<double>(b[at]);
+      }
+    });
     elements += a.size();
   }
 
   std::vector<float> mean() const {
     std::vector<float> mean;
     const double count = static_cast<double>(elements) / static_cast<double>(sums.size());
-    for (const double s : sums) mean.push_back(static_cast<float>(s / count));
+    for (const double s : sums) {
+      cancellation_point();
+      mean.push_back(static_cast<float>(s / count));
+    }
     return mean;
   }
 };
@@ -62,8 +68,13 @@ void Quantizer::refine() {
   });
   std::map<std::size_t, std::vector<float>> shifts;
   for (const auto& [layer, difference] : differences) shifts.emplace(layer, difference.mean());
-  bias_shifts_ = std::move(shifts);
-  scheme_ = scheme_without(refused_);
+  bias_shifts_.swap(shifts);
+  try {
+    scheme_ = scheme_without(refused_);
+  } catch (...) {  // the next call measures again, without the shifts
+    bias_shifts_.swap(shifts);
+    throw;
+  }
   last_batch_.clear();
   refined_ = true;
 }

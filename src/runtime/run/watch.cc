@@ -1,10 +1,12 @@
 #include "runtime/run/watch.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/mutex.h"
 
@@ -49,7 +51,7 @@ std::int64_t number_of(const Node& node, std::string_view name) {
 
 void run_watch(const ReferenceContext& c) {
   const ConstTensor& x = c.input(0);
-  if (const std::size_t bytes = x.desc.size_bytes(); bytes > 0) std::memcpy(c.output().data, x.data, bytes);
+  move_in_pieces(c.output().data, x.data, x.desc.size_bytes());
   const auto& op = *static_cast<const WatchOp*>(c.node.op->custom);
   const std::lock_guard lock(op.mutex);
   if (const auto it = op.entries.find(number_of(c.node, "watcher")); it != op.entries.end()) {
@@ -93,16 +95,14 @@ void Watching::add_node(GraphWriter& writer, std::int32_t region, std::span<cons
   writer.set_int("what", static_cast<std::int64_t>(what));
 }
 
-void Watching::watch_value(GraphWriter& writer, ValueId v, std::size_t what, ValueId beside) const {
+void Watching::watch_value(GraphWriter& writer, std::int32_t maker, ValueId v, std::size_t what, ValueId beside) const {
+  EVN_CHECK(maker >= 0);
   const ValueId inputs[] = {writer.add_value(writer.value(v).name, "/made", writer.value(v).dtype), beside};
-  for (Node& node : writer.graph().nodes) {
-    for (ValueId& output : node.outputs) {
-      if (output != v) continue;
-      output = inputs[0];
-      return add_node(writer, node.region, {inputs, beside == kNoValue ? 1u : 2u}, v, what);  // may move the nodes
-    }
-  }
-  EVN_CHECK(false);
+  Node& node = writer.graph().nodes[static_cast<std::size_t>(maker)];
+  const auto output = std::find(node.outputs.begin(), node.outputs.end(), v);
+  EVN_CHECK(output != node.outputs.end());
+  *output = inputs[0];
+  add_node(writer, node.region, {inputs, beside == kNoValue ? 1u : 2u}, v, what);
 }
 
 void Watching::watch_input(GraphWriter& writer, std::size_t node, std::size_t input, std::size_t what) const {

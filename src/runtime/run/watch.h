@@ -20,8 +20,9 @@ class Watching {
   Watching(const Watching&) = delete;
   Watching& operator=(const Watching&) = delete;
 
-  // Puts a node between the value's maker and its readers. It also reads `beside`, unless that is kNoValue.
-  void watch_value(GraphWriter& writer, ValueId v, std::size_t what, ValueId beside = kNoValue) const;
+  // Puts a node between the value's maker, whose number is `maker`, and its readers. It also reads `beside`, unless that is
+  // kNoValue.
+  void watch_value(GraphWriter& writer, std::int32_t maker, ValueId v, std::size_t what, ValueId beside = kNoValue) const;
   // Puts a node in front of an input of a node.
   void watch_input(GraphWriter& writer, std::size_t node, std::size_t input, std::size_t what) const;
   // So that the model may have such nodes.

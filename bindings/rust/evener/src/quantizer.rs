@@ -90,7 +90,7 @@ impl Quantizer {
         let mut raw = evn_quantizer_options::INIT;
         raw.mode = options.mode as evn_quantize_mode;
         raw.calibration = options.calibration as evn_calibration;
-        raw.activation = if options.int8_activations { EVN_DTYPE_INT8 } else { EVN_DTYPE_UINT8 };
+        raw.activation = if options.int8_activations { EVN_DTYPE_INT8 } else { EVN_DTYPE_UNDEFINED }; // uint8, where there are activations
         raw.percentile = options.percentile;
         raw.flags = options.flags;
         raw.keep = keep.as_ptr();

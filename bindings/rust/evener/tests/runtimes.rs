@@ -216,6 +216,15 @@ fn a_model_is_quantized() {
 }
 
 #[test]
+fn weights_alone_are_quantized() {
+    let runtime = runtime();
+    let options = QuantizerOptions { mode: QuantizeMode::Weights, ..Default::default() };
+    let quantizer = Quantizer::new(&runtime, &Source::Bytes(&product(), None), options).unwrap();
+    let model = quantizer.finish().unwrap();
+    Session::new(&runtime, &model).unwrap().run(&[&rows(&runtime, 9)]).unwrap();
+}
+
+#[test]
 fn progress_cancels_a_quantization() {
     let runtime = runtime();
     let source = product();
