@@ -1,5 +1,5 @@
 // The allocation seam: every byte that the library takes from the system passes allocate_bytes, the library's operator new
-// included (base/new.cc).
+// included (api/library/new.cc).
 #pragma once
 
 #include <cstddef>

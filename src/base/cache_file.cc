@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/cancel.h"
 #include "base/error.h"
 
 namespace evn {
@@ -41,6 +42,9 @@ CacheFile::CacheFile(const std::string& folder, const char* kind, std::string_vi
 
 std::string_view CacheFile::read(os::FileBytes* keep) const noexcept {
   if (path_.empty()) return {};
+  // A file of at most kMaxBytes is read to its end: a caller that has to stop would otherwise make its content anew.
+  static constinit const Cancel never{};
+  const CancelScope scope(never);
   try {
     *keep = os::read_file(path_, kMaxBytes + sizeof(Header), nullptr, MemoryClass::kLoading);
   } catch (...) {

@@ -1,5 +1,5 @@
-// Numbers as text and back, the same in every locale, and without the code and tables for floating point that std::to_chars (150
-// KiB) and std::from_chars (32 KiB) bring.
+// Numbers as text and back, the same in every locale. libstdc++ 10, the C++ runtime of portable builds, has no std::to_chars and no
+// std::from_chars of floating point.
 #pragma once
 
 #include <string>

@@ -91,6 +91,9 @@ inline constexpr std::uint64_t kGatherPollNs = 20'000'000;
 inline constexpr std::uint64_t kMinWatchNs = 100'000;
 // ns. Length of a callback from which another thread takes the place of its thread while requests wait.
 inline constexpr std::uint64_t kLongCallbackNs = 4'000'000;
+// Number of waiting requests that are searched for one expected to meet its deadline. Requests that are expected to miss theirs are
+// about as many as the cores, times the overload.
+inline constexpr int kMaxDeadlineChecks = 1024;
 // ns. Waiting time of a request that counts as one step of priority.
 inline constexpr std::uint64_t kAgeOfPriorityNs = 1'000'000'000;
 

@@ -1,13 +1,13 @@
 #include "graph/cut_node.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
 
 #include "base/cancel.h"
 #include "base/error.h"
 #include "graph/edit.h"
 #include "graph/passes/match.h"
+#include "graph/unique_names.h"
 #include "ops/conv.h"
 #include "ops/conv_transpose.h"
 #include "ops/gemm.h"
@@ -169,14 +169,15 @@ namespace {
 class Cutter {
  public:
   explicit Cutter(Graph& graph) : graph_(graph) {
-    for (const Node& node : graph.nodes) names_.insert(node.name);
-    for (const Value& v : graph.values) names_.insert(v.name);
+    for (const Node& node : graph.nodes) names_.take(node.name);
+    for (const Value& v : graph.values) names_.take(v.name);
   }
 
   void run(std::span<const NodeCut> cuts) {
     std::vector<Node> before = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (std::size_t i = 0; i < before.size(); ++i) {
+      cancellation_point(kNodeWork);
       if (cuts.empty() || static_cast<std::size_t>(cuts.front().node) != i) {
         graph_.nodes.push_back(std::move(before[i]));
         continue;
@@ -188,12 +189,6 @@ class Cutter {
   }
 
  private:
-  std::string unique(const std::string& wanted) {
-    std::string name = wanted;
-    for (int i = 2; !names_.insert(name).second; ++i) name = wanted + "_" + std::to_string(i);
-    return name;
-  }
-
   ValueId add_value(Value v) {
     graph_.values.push_back(std::move(v));
     return static_cast<ValueId>(graph_.values.size() - 1);
@@ -202,7 +197,7 @@ class Cutter {
   // A part of a value of which these elements of an axis are taken; the axis may lie beyond what is known of it.
   Value part_of(const Value& whole, const std::string& name, int axis, std::int64_t count) {
     Value v;
-    v.name = unique(name);
+    v.name = names_.make(name);
     v.dtype = whole.dtype;
     v.has_shape = whole.has_shape;
     v.shape = whole.shape;
@@ -217,7 +212,7 @@ class Cutter {
 
   // Glue between what is split and what is not.
   Node glue(const char* op_type, int since, const Node& node, const char* name, std::vector<Attribute> attributes) {
-    Node made = Matcher::made(op_type, "", since, unique(node.name + name), node.region, std::move(attributes));
+    Node made = Matcher::made(op_type, "", since, names_.make(node.name + name), node.region, std::move(attributes));
     made.part_of = node.name;
     return made;
   }
@@ -266,7 +261,7 @@ class Cutter {
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < c.units.size(); ++i) {
       Node part = node;
-      part.name = unique(node.name + "/part" + std::to_string(i + 1));
+      part.name = names_.make(node.name + "/part" + std::to_string(i + 1));
       part.part_of = node.name;
       part.part = c.first_part + static_cast<std::int32_t>(i);
       for (std::size_t k = 0; k < inputs.size(); ++k) part.inputs[k] = inputs[k][i];
@@ -283,7 +278,7 @@ class Cutter {
   }
 
   Graph& graph_;
-  std::set<std::string> names_;  // of nodes and values
+  UniqueNames names_;  // of nodes and values
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ GraphEditor::GraphEditor(Graph& graph) : graph_(graph) {
   head_.assign(values, -1);
   use_count_.assign(values, 0);
   producer_.assign(values, -1);
+  output_index_.assign(values, -1);
   is_output_.assign(values, false);
   is_input_.assign(values, false);
   is_read_by_inserted_.assign(graph.values.size(), false);
@@ -31,8 +32,12 @@ GraphEditor::GraphEditor(Graph& graph) : graph_(graph) {
       uses_.push_back({kNoValue, n, -1, -1});
       link(static_cast<int>(uses_.size()) - 1, v);
     }
-    for (ValueId v : node(n).outputs) {
-      if (v != kNoValue) producer_[v] = n;
+    const std::vector<ValueId>& outputs = node(n).outputs;
+    for (int i = 0; i < static_cast<int>(outputs.size()); ++i) {
+      cancellation_point();
+      if (outputs[i] == kNoValue) continue;
+      producer_[outputs[i]] = n;
+      output_index_[outputs[i]] = i;
     }
   }
 }
@@ -107,13 +112,17 @@ void GraphEditor::set_output(int n, int output, ValueId v) {
   const ValueId old = node(n).outputs[output];
   if (old != kNoValue && producer_[old] == n) producer_[old] = -1;
   node(n).outputs[output] = v;
-  if (v != kNoValue) producer_[v] = n;
+  if (v != kNoValue) {
+    producer_[v] = n;
+    output_index_[v] = output;
+  }
   changed_ = true;
 }
 
 void GraphEditor::replace_uses(ValueId from, ValueId to) {
   if (from == to) return;
   for (int use = head_[from]; use >= 0;) {
+    cancellation_point(2);
     const int next = uses_[use].next;
     const int n = uses_[use].node;
     unlink(use);
@@ -160,6 +169,7 @@ ValueId GraphEditor::append(Value v) {
   head_.push_back(-1);
   use_count_.push_back(0);
   producer_.push_back(-1);
+  output_index_.push_back(-1);
   is_output_.push_back(false);
   is_input_.push_back(false);
   is_read_by_inserted_.push_back(false);

@@ -29,6 +29,8 @@ class GraphEditor {
 
   // -1 for graph inputs, constants and kNoValue.
   int producer(ValueId v) const { return v == kNoValue ? -1 : producer_[v]; }
+  // Index of v among the outputs of its producer.
+  int output_index(ValueId v) const { return output_index_[v]; }
   const Value& value(ValueId v) const { return graph_.values[v]; }
   bool is_output(ValueId v) const { return is_output_[v]; }
   bool is_input(ValueId v) const { return is_input_[v]; }
@@ -75,6 +77,7 @@ class GraphEditor {
   std::vector<std::int32_t> head_;       // per value: its list in uses_
   std::vector<std::int32_t> use_count_;
   std::vector<std::int32_t> producer_;
+  std::vector<std::int32_t> output_index_;  // per value that a node makes
   std::vector<bool> is_output_;
   std::vector<bool> is_input_;
   std::vector<bool> is_read_by_inserted_;

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/cancel.h"
 #include "base/error.h"
+#include "core/name_map.h"
 #include "graph/subgraphs.h"
 #include "ops/merge.h"
 
@@ -41,10 +43,17 @@ class Flattener {
     graph_.regions.push_back({node.region});
     graph_.regions.push_back({node.region});  // numbers of Merge nodes are those of pairs
     const auto inner = static_cast<std::int32_t>(graph_.regions.size());
-    for (const Region& r : body.regions) graph_.regions.push_back({r.parent < 0 ? region : inner + r.parent});
+    for (const Region& r : body.regions) {
+      cancellation_point();
+      graph_.regions.push_back({r.parent < 0 ? region : inner + r.parent});
+    }
     std::vector<ValueId> ids(body.values.size(), kNoValue);
-    for (std::size_t k = 0; k < captures; ++k) ids[static_cast<std::size_t>(body.inputs[own + k])] = node.inputs[outer + k];
+    for (std::size_t k = 0; k < captures; ++k) {
+      cancellation_point();
+      ids[static_cast<std::size_t>(body.inputs[own + k])] = node.inputs[outer + k];
+    }
     for (std::size_t v = 0; v < ids.size(); ++v) {
+      cancellation_point(kNameWork);
       if (ids[v] != kNoValue) continue;
       if (graph_.values.size() >= INT32_MAX) fail(EVN_ERROR_LIMIT, "the graph has too many values");
       ids[v] = static_cast<ValueId>(graph_.values.size());
@@ -52,6 +61,7 @@ class Flattener {
     }
     const auto rename = [&](std::vector<ValueId>& values) {
       for (ValueId& v : values) {
+        cancellation_point();
         if (v != kNoValue) v = ids[static_cast<std::size_t>(v)];
       }
     };
@@ -81,13 +91,6 @@ class Flattener {
 };
 
 }  // namespace
-
-std::string unique_name(std::set<std::string>& taken, const std::string& name, const char* suffix) {
-  const std::string wanted = name + suffix;
-  std::string made = wanted;
-  for (int i = 1; !taken.insert(made).second; ++i) made = wanted + "_" + std::to_string(i);
-  return made;
-}
 
 void add_int(Node& node, const char* name, std::int64_t value) {
   Attribute& a = node.attributes.emplace_back();
@@ -119,7 +122,10 @@ std::vector<std::int32_t> value_regions(const Graph& graph) {
 }
 
 bool region_contains(const Graph& graph, std::int32_t outer, std::int32_t inner) {
-  while (inner >= 0 && inner != outer) inner = graph.regions[static_cast<std::size_t>(inner)].parent;
+  while (inner >= 0 && inner != outer) {
+    cancellation_point();
+    inner = graph.regions[static_cast<std::size_t>(inner)].parent;
+  }
   return inner == outer;
 }
 

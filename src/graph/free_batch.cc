@@ -7,10 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "graph/batch_rows.h"
 #include "graph/batch_walk.h"
-#include "graph/subgraphs.h"
+#include "graph/unique_names.h"
 
 namespace evn {
 namespace {
@@ -106,8 +107,8 @@ class Freer {
   std::vector<std::size_t> choices_;    // by node: which of its alternatives is taken
   std::vector<std::size_t> counts_;     // by node: how many alternatives it has
   std::vector<Edit> edits_;
-  std::set<std::string> taken_;  // names of values
-  std::vector<Node> before_;     // new nodes before the one that is edited
+  UniqueNames taken_;         // names of values
+  std::vector<Node> before_;  // new nodes before the one that is edited
   std::size_t failed_ = 0;
   std::optional<Error> failure_;
 
@@ -346,10 +347,11 @@ class Freer {
   // ------------------------------------------------------------------------------------------------------- editing --
 
   void apply_edits() {
-    for (const Value& v : graph_.values) taken_.insert(v.name);
+    for (const Value& v : graph_.values) taken_.take(v.name);
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     auto edit = edits_.begin();
     for (std::size_t n = 0; n < nodes.size(); ++n) {
+      cancellation_point(kNodeWork);
       while (edit != edits_.end() && edit->node == n) apply(nodes[n], *edit++);
       graph_.nodes.insert(graph_.nodes.end(), std::make_move_iterator(before_.begin()), std::make_move_iterator(before_.end()));
       before_.clear();
@@ -421,7 +423,7 @@ class Freer {
 
   ValueId value(const std::string& name, DType dtype) {
     Value v;
-    v.name = unique_name(taken_, name, "");
+    v.name = taken_.make(name);
     v.dtype = dtype;
     graph_.values.push_back(std::move(v));
     return static_cast<ValueId>(graph_.values.size() - 1);

@@ -57,14 +57,19 @@ std::vector<ValueId> NodeWriter::ops(const char* op, std::vector<ValueId> inputs
   return node.outputs;
 }
 
+ValueId NodeWriter::add_constant(std::string name, WeightPtr weight, Origin origin) {
+  const ValueId v = add_value(std::move(name));
+  declare(v, weight->desc.dtype, weight->desc.shape);
+  graph_.values.back().origin = origin;
+  graph_.values.back().constant = std::move(weight);
+  return v;
+}
+
 ValueId NodeWriter::constant(const TensorDesc& desc, const void* bytes) {
   void* to = nullptr;
   const std::shared_ptr<Weight> weight = make_unfilled_weight(desc, nullptr, &to);
   if (weight->size_bytes > 0) std::memcpy(to, bytes, weight->size_bytes);
-  const ValueId v = add_value("evener/constant_" + std::to_string(graph_.values.size()));
-  declare(v, desc.dtype, desc.shape);
-  graph_.values.back().constant = weight;
-  return v;
+  return add_constant("evener/constant_" + std::to_string(graph_.values.size()), weight);
 }
 
 ValueId NodeWriter::number(float value) { return constant({DType::kFloat32, {}}, &value); }

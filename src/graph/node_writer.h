@@ -34,6 +34,7 @@ class NodeWriter {
     return ops(op, std::move(inputs), 1, std::move(attributes))[0];
   }
 
+  ValueId add_constant(std::string name, WeightPtr weight, Origin origin = Origin::kUnknown);
   // Constants of rank 0.
   ValueId number(float value);
   ValueId integer(std::int64_t value);

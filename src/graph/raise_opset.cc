@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <set>
 #include <string_view>
 
+#include "base/cancel.h"
 #include "base/error.h"
-#include "graph/subgraphs.h"
+#include "graph/unique_names.h"
 #include "ops/merge.h"
 
 namespace evn {
@@ -18,7 +18,7 @@ namespace {
 class Raiser {
  public:
   Raiser(Graph& graph, std::int64_t to, const LedgerPtr& ledger) : graph_(graph), to_(to), ledger_(ledger) {
-    for (const Value& v : graph.values) names_.insert(v.name);
+    for (const Value& v : graph.values) names_.take(v.name);
   }
 
   void run() {
@@ -26,6 +26,7 @@ class Raiser {
     graph_.nodes.clear();
     graph_.nodes.reserve(old.size());
     for (Node& node : old) {
+      cancellation_point(kNodeWork);
       from_ = node.since_version;  // of nodes of a function, what that imports
       const std::int32_t region = node.region;
       if (node.domain.empty() && from_ != to_) raise(node);
@@ -51,7 +52,7 @@ class Raiser {
   Graph& graph_;
   std::int64_t from_ = 0, to_;
   const LedgerPtr& ledger_;
-  std::set<std::string> names_;
+  UniqueNames names_;
   std::vector<Node> before_, behind_;  // new nodes around the one that is looked at
 
   [[noreturn]] void refuse(const Node& node, const char* why) const {
@@ -258,7 +259,7 @@ class Raiser {
 
   ValueId value(const std::string& name, DType dtype) {
     Value v;
-    v.name = unique_name(names_, name, "");
+    v.name = names_.make(name);
     v.dtype = dtype;
     graph_.values.push_back(std::move(v));
     return static_cast<ValueId>(graph_.values.size() - 1);

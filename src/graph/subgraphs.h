@@ -3,8 +3,6 @@
 // Loop, Scan and SequenceMap their graphs back. What lies between is not for running.
 #pragma once
 
-#include <set>
-
 #include "core/graph.h"
 
 namespace evn {
@@ -13,9 +11,6 @@ namespace evn {
 // by the node that had the body, behind its own inputs (Node::captures of them). Values of the graphs around it are those
 // themselves.
 void flatten_bodies(Graph& graph);
-
-// Name and suffix, and a number where somebody is called so already; it is taken then.
-std::string unique_name(std::set<std::string>& taken, const std::string& name, const char* suffix);
 
 void add_int(Node& node, const char* name, std::int64_t value);  // an attribute
 

@@ -7,9 +7,11 @@
 #include <set>
 #include <string_view>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "graph/bodies.h"
 #include "graph/subgraphs.h"
+#include "graph/unique_names.h"
 #include "ops/merge.h"
 
 namespace evn {
@@ -58,7 +60,7 @@ class Outliner {
   std::vector<std::int32_t> constant_region_;    // by value
   std::vector<std::vector<ValueId>> constants_;  // by region + 1
   std::vector<std::string> names_;               // by value
-  std::set<std::string> taken_;
+  UniqueNames taken_;
   std::vector<std::vector<std::int32_t>> order_;  // by region + 1: its units
 
   static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
@@ -69,8 +71,10 @@ class Outliner {
   // Calls visit(value, region): what a node reads, and where it is read. What comes out of a branch or body is read in there.
   template <typename F>
   void for_each_read(const Node& n, F&& visit) const {
+    cancellation_point(kNodeWork);
     const std::int32_t body = body_region(n);
     for (std::size_t k = 0; k < n.inputs.size(); ++k) {
+      cancellation_point();
       if (n.inputs[k] == kNoValue) continue;
       std::int32_t region = n.region;
       if (is_merge(n) && k > 0) region = 2 * merge_number(n) + static_cast<std::int32_t>(k) - 1;
@@ -85,8 +89,10 @@ class Outliner {
     enter_.assign(flat_.regions.size(), -1);
     producer_.assign(flat_.values.size(), -1);
     for (std::size_t i = 0; i < flat_.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       const Node& n = node(i);
       for (const ValueId v : n.outputs) {
+        cancellation_point();
         if (v != kNoValue) producer_[at(v)] = static_cast<std::int64_t>(i);
       }
       if (is_enter(n)) {
@@ -109,7 +115,10 @@ class Outliner {
   // The unit in `region`, which is around, that has the other region in it; -1: that region goes.
   std::int32_t lifted(std::int32_t from, std::int32_t region) const {
     std::int32_t unit = -1;
-    for (; from != region; from = parent(from)) unit = owner_[at(from)];
+    for (; from != region; from = parent(from)) {
+      cancellation_point();
+      unit = owner_[at(from)];
+    }
     return unit;
   }
 
@@ -139,10 +148,12 @@ class Outliner {
     }
     std::size_t done = 0;
     for (; !ready.empty(); ++done) {
+      cancellation_point(kNodeWork);
       const std::int32_t u = ready.top();
       ready.pop();
       order_[at(units_[at(u)].region + 1)].push_back(u);
       for (const std::int32_t f : units_[at(u)].followers) {
+        cancellation_point();
         if (--units_[at(f)].waits == 0) ready.push(f);
       }
     }
@@ -161,6 +172,7 @@ class Outliner {
     if (weights_outside_) take_weights_outside();
     constants_.resize(flat_.regions.size() + 1);
     for (std::size_t v = 0; v < flat_.values.size(); ++v) {
+      cancellation_point();
       if (flat_.values[v].constant == nullptr || constant_region_[v] == kNowhere) continue;
       constants_[at(constant_region_[v] + 1)].push_back(static_cast<ValueId>(v));
     }
@@ -170,10 +182,15 @@ class Outliner {
   void take_weights_outside() {
     std::set<ValueId> settings;
     for (const Node& n : flat_.nodes) {
+      cancellation_point(kNodeWork);
       const bool sizes = n.op_type == "Resize" || n.op_type == "Upsample";
-      for (std::size_t i = 1; sizes && i < n.inputs.size(); ++i) settings.insert(n.inputs[i]);
+      for (std::size_t i = 1; sizes && i < n.inputs.size(); ++i) {
+        cancellation_point(kNameWork);
+        settings.insert(n.inputs[i]);
+      }
     }
     for (std::size_t v = 0; v < flat_.values.size(); ++v) {
+      cancellation_point(kNameWork);
       const WeightPtr& weight = flat_.values[v].constant;
       if (weight == nullptr || constant_region_[v] == kNowhere || settings.contains(static_cast<ValueId>(v))) continue;
       if (weight->desc.dtype == DType::kFloat32 && weight->desc.shape.rank() > 0) constant_region_[v] = -1;
@@ -197,23 +214,28 @@ class Outliner {
     names_.resize(flat_.values.size());
     const auto take = [&](ValueId v) {
       std::string& name = names_[at(v)];
-      if (name.empty()) name = unique_name(taken_, flat_.values[at(v)].name, "");
+      if (name.empty()) name = taken_.make(flat_.values[at(v)].name);
     };
     for (const ValueId v : flat_.inputs) take(v);
     for (const ValueId v : flat_.outputs) take(v);
     std::vector<std::string> prefixes;
-    for (std::size_t r = 0; r < flat_.regions.size(); ++r) prefixes.push_back(prefix_of(static_cast<std::int32_t>(r)));
+    for (std::size_t r = 0; r < flat_.regions.size(); ++r) {
+      cancellation_point(kNameWork);
+      prefixes.push_back(prefix_of(static_cast<std::int32_t>(r)));
+    }
     for (std::size_t v = 0; v < names_.size(); ++v) {
+      cancellation_point();
       if (!names_[v].empty()) continue;
       const std::int32_t region = producer_[v] >= 0 ? node(static_cast<std::size_t>(producer_[v])).region : constant_region_[v];
       const std::string& old = flat_.values[v].name;
-      names_[v] = unique_name(taken_, region < 0 ? old : without(old, prefixes[at(region)]), old.empty() ? "value" : "");
+      names_[v] = taken_.make(old.empty() ? "value" : region < 0 ? old : without(old, prefixes[at(region)]));
     }
   }
 
   // ------------------------------------------------------------------------------------------------------- graphs --
 
   ValueId id_in(MadeGraph& made, ValueId v) {
+    cancellation_point(kNameWork);
     const auto [it, is_new] = made.ids.try_emplace(v, static_cast<ValueId>(made.graph.values.size()));
     if (is_new) {
       Value value = flat_.values[at(v)];
@@ -232,6 +254,7 @@ class Outliner {
   }
 
   Node node_of(MadeGraph& made, const Unit& unit, const std::string& prefix) {
+    cancellation_point(kNodeWork);
     Node n = node(unit.nodes[0]);
     const std::int32_t body = body_region(n);
     if (is_merge(n)) {
@@ -266,10 +289,16 @@ class Outliner {
     n.name = first.name;
     n.op_type = "If";
     n.inputs = {first.inputs[0]};
-    for (const std::size_t i : unit.nodes) n.outputs.push_back(node(i).outputs[0]);
+    for (const std::size_t i : unit.nodes) {
+      cancellation_point();
+      n.outputs.push_back(node(i).outputs[0]);
+    }
     for (std::int32_t branch = 0; branch < 2; ++branch) {
       std::vector<ValueId> outputs;
-      for (const std::size_t i : unit.nodes) outputs.push_back(node(i).inputs[static_cast<std::size_t>(1 + branch)]);
+      for (const std::size_t i : unit.nodes) {
+        cancellation_point();
+        outputs.push_back(node(i).inputs[static_cast<std::size_t>(1 + branch)]);
+      }
       Attribute a;
       a.name = branch == 0 ? "then_branch" : "else_branch";
       a.value = subgraph(2 * merge_number(first) + branch, outputs, a.name);
@@ -289,6 +318,7 @@ class Outliner {
     fill(made, region);
     std::set<ValueId> given;
     for (const ValueId v : outputs) {
+      cancellation_point(kNameWork);
       const std::int64_t p = producer_[at(v)];
       const bool own = p >= 0 && p != enter_[at(region)] && node(static_cast<std::size_t>(p)).region == region;
       const ValueId from = id_in(made, v);
@@ -297,7 +327,7 @@ class Outliner {
         continue;
       }
       Value value = made.graph.values[at(from)];
-      value.name = unique_name(taken_, value.name, "_out");
+      value.name = taken_.make(value.name + "_out");
       value.constant = nullptr;
       Node identity;
       identity.name = value.name + "_Identity";
@@ -314,7 +344,10 @@ class Outliner {
     for (const ValueId v : made.graph.outputs) {
       if (made.graph.values[at(v)].has_shape) ranked.push_back(v);
     }
-    for (Value& v : made.graph.values) v.has_shape = v.constant != nullptr;
+    for (Value& v : made.graph.values) {
+      cancellation_point();
+      v.has_shape = v.constant != nullptr;
+    }
     if (enter_[at(region)] < 0) return std::make_shared<Graph>(std::move(made.graph));
     for (const ValueId v : ranked) {
       Value& value = made.graph.values[at(v)];

@@ -33,6 +33,19 @@ TEST(GraphEditor, CountsUsesAndFindsProducers) {
   EXPECT_EQ(edit.only_consumer(d.t), -1) << "a graph output has a reader outside";
 }
 
+TEST(GraphEditor, FindsOutputsByTheirIndex) {
+  GraphBuilder b;
+  const std::vector<ValueId> parts = b.nodes("Split", {b.input("x", Shape{6})}, 3);
+  const ValueId y = b.node("Identity", {parts[1]}, {}, "y");
+  b.output(y);
+  GraphEditor edit(b.graph());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(edit.output_index(parts[static_cast<std::size_t>(i)]), i);
+  edit.remove_node(1);
+  edit.set_output(0, 1, y);
+  EXPECT_EQ(edit.producer(y), 0);
+  EXPECT_EQ(edit.output_index(y), 1);
+}
+
 TEST(GraphEditor, ReplaceUsesMovesEachUse) {
   Diamond d;
   GraphEditor edit(d.b.graph());

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/os/files_linux.h"
 #include "base/os/new_files.h"
@@ -199,19 +200,24 @@ void refuse_sizeless(int fd, const std::string& name) {
   if (n > 0) fail(EVN_ERROR_IO, "'%s' is not a regular file: its size is 0, but reading it gives bytes", name.c_str());
 }
 
-FileBytes read_open_file(int fd, const struct stat& before, std::uint64_t offset, std::uint64_t length, const std::string& name,
-                         const LedgerPtr& ledger, MemoryClass cls) {
-  const auto size = static_cast<std::size_t>(length);
-  std::shared_ptr<void> bytes = allocate_charged(ledger, size, cls);
-  std::size_t done = 0;
-  while (done < size) {
-    char* to = static_cast<char*>(bytes.get()) + done;
-    const std::size_t want = std::min(size - done, kLargestTransfer);
-    const ssize_t n = io_call([&] { return ::pread(fd, to, want, static_cast<off_t>(offset + done)); });
+void read_bytes(int fd, std::uint64_t offset, void* to, std::size_t size, const std::string& name) {
+  constexpr auto kReadPiece = static_cast<std::size_t>(kWorkPerLook / 2 * kBytesPerWork);
+  for (std::size_t done = 0; done < size;) {
+    char* const at = static_cast<char*>(to) + done;
+    const std::size_t want = std::min(size - done, kReadPiece);
+    cancellation_point(static_cast<std::int64_t>(want) / kBytesPerWork + 1);
+    const ssize_t n = io_call([&] { return ::pread(fd, at, want, static_cast<off_t>(offset + done)); });
     if (n < 0) fail_io("read", name, errno);
     if (n == 0) fail(EVN_ERROR_IO, "'%s' became shorter while it was read", name.c_str());
     done += static_cast<std::size_t>(n);
   }
+}
+
+FileBytes read_open_file(int fd, const struct stat& before, std::uint64_t offset, std::uint64_t length, const std::string& name,
+                         const LedgerPtr& ledger, MemoryClass cls) {
+  const auto size = static_cast<std::size_t>(length);
+  std::shared_ptr<void> bytes = allocate_charged(ledger, size, cls);
+  read_bytes(fd, offset, bytes.get(), size, name);
   if (before.st_size == 0) refuse_sizeless(fd, name);
   struct stat after = {};
   if (io_call([&] { return ::fstat(fd, &after); }) != 0) fail_io("read", name, errno);

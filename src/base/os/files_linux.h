@@ -14,7 +14,7 @@ namespace evn::os {
 
 class File;
 
-// Bytes of one read or write at most.
+// Bytes of one write at most.
 inline constexpr std::size_t kLargestTransfer = std::size_t{1} << 30;
 
 // Owns a file descriptor.

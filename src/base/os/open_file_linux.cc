@@ -4,13 +4,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/os/beneath.h"
 #include "base/os/files_linux.h"
 #include "base/os/os.h"
+#include "base/os/read_linux.h"
 
 namespace evn::os {
 namespace {
@@ -24,14 +25,7 @@ class OpenFile final : public File {
 
   void read(std::uint64_t offset, void* to, std::size_t size) const override {
     EVN_CHECK(offset <= this->size() && size <= this->size() - offset);
-    for (std::size_t done = 0; done < size;) {
-      char* at = static_cast<char*>(to) + done;
-      const std::size_t want = std::min(size - done, kLargestTransfer);
-      const ssize_t n = io_call([&] { return ::pread(fd_.get(), at, want, static_cast<off_t>(offset + done)); });
-      if (n < 0) fail_io("read", path_, errno);
-      if (n == 0) fail(EVN_ERROR_IO, "'%s' became shorter while it was read", path_.c_str());
-      done += static_cast<std::size_t>(n);
-    }
+    read_bytes(fd_.get(), offset, to, size, path_);
   }
 
   FileIdentity identity() const noexcept override {
@@ -102,9 +96,9 @@ void* map_pages(std::size_t bytes, Touch touch) noexcept {
   if (!huge) return mapped;
   // Huge pages lie at multiples of their size: what is before the first and behind the last goes back.
   const auto begin = reinterpret_cast<std::uintptr_t>(mapped);
-  const std::uintptr_t aligned = (begin + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  const std::uintptr_t end = (aligned + bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-  const std::uintptr_t mapped_end = (begin + whole + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const std::uintptr_t aligned = align_up(begin, kHugePageBytes);
+  const std::uintptr_t end = align_up(aligned + bytes, kPageBytes);
+  const std::uintptr_t mapped_end = align_up(begin + whole, kPageBytes);
   if (aligned > begin) ::munmap(mapped, aligned - begin);
   if (mapped_end > end) ::munmap(reinterpret_cast<void*>(end), mapped_end - end);
   void* const memory = reinterpret_cast<void*>(aligned);

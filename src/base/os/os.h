@@ -20,7 +20,7 @@ struct FileBytes {
 };
 
 // Reads a whole regular file. Throws EVN_ERROR_IO (with the system's reason), EVN_ERROR_LIMIT above max_bytes. Never blocks on a
-// FIFO or device: those are refused. `cls` says what the bytes are counted as.
+// FIFO or device: those are refused. `cls` says what the bytes are counted as. Has cancellation points.
 FileBytes read_file(const std::string& path, std::uint64_t max_bytes, const LedgerPtr& ledger, MemoryClass cls);
 
 // What tells a file from another one, and from itself after it was written to, as far as the system's clock goes.
@@ -41,7 +41,7 @@ class File {
   // The whole file in pages that are read when they are first touched, and cannot be written; they outlive the File. nullptr when
   // the system refuses. To touch what somebody has cut off the file meanwhile ends the process.
   virtual std::shared_ptr<const void> map() const = 0;
-  // Bytes that lie inside the file. Throws EVN_ERROR_IO.
+  // Reads bytes that lie inside the file, with cancellation points. Throws EVN_ERROR_IO.
   virtual void read(std::uint64_t offset, void* to, std::size_t size) const = 0;
   // Throws EVN_ERROR_IO when the size or the time of the last change are not what they were when the file was opened.
   virtual void check_unchanged() const = 0;

@@ -1,6 +1,5 @@
 // Takes away nodes that hand their input on unchanged: Identity, Dropout outside training, casts and reshapes that change nothing,
 // multiplications by one, sums over broadcast dims that there are none of. Names of graph outputs stay.
-#include <algorithm>
 #include <cstring>
 
 #include "graph/edit.h"
@@ -78,11 +77,9 @@ bool bypass(GraphEditor& edit, int n, ValueId x, ValueId y) {
   // The output's name must stay: what computes x writes y instead.
   const int producer = edit.producer(x);
   if (producer < 0 || edit.is_output(x)) return false;
-  const std::vector<ValueId>& outputs = edit.node(producer).outputs;
-  const int index = static_cast<int>(std::find(outputs.begin(), outputs.end(), x) - outputs.begin());
   edit.remove_node(n);
   edit.replace_uses(x, y);
-  edit.set_output(producer, index, y);
+  edit.set_output(producer, edit.output_index(x), y);
   return true;
 }
 

@@ -10,6 +10,9 @@
 namespace evn {
 namespace {
 
+// Maximum number of outputs of a Split that are seen as views: the parts before an output are walked over to find where it begins.
+constexpr std::size_t kMostParts = 1024;
+
 bool is_view_op(const Node& node) { return node.op != nullptr && (node.op->flags & kOpView) != 0; }
 
 // Axes that follow each other without a gap become one, and are cut anew.
@@ -91,6 +94,7 @@ bool slice(const Graph& graph, const Node& node, StridedView* view) {
 bool split(const Graph& graph, const Node& node, ValueId v, StridedView* view) {
   const auto axis = static_cast<std::size_t>(normalize_axis(attr_int(node, SplitAttr::kAxis), static_cast<int>(view->dims.size())));
   for (const ValueId part : node.outputs) {
+    cancellation_point();
     if (part == kNoValue || !graph.values[part].has_shape) return false;
     const std::int64_t size = graph.values[part].shape[static_cast<int>(axis)];
     if (size < 1) return false;
@@ -115,7 +119,8 @@ StridedView dense_view(const Shape& shape) {
 
 bool is_view_maker(const Node& node) {
   if (!node.epilogue.empty() || node.inputs.empty() || node.inputs[0] == kNoValue) return false;
-  return is_view_op(node) || is_op(node, "Transpose") || is_op(node, "Gather") || is_op(node, "Slice") || is_op(node, "Split");
+  return is_view_op(node) || is_op(node, "Transpose") || is_op(node, "Gather") || is_op(node, "Slice") ||
+         (is_op(node, "Split") && node.outputs.size() <= kMostParts);
 }
 
 bool copies(const Node& node) { return !is_view_op(node); }

@@ -17,7 +17,8 @@ struct StridedView {
 
 StridedView dense_view(const Shape& shape);
 
-// Whether the outputs of the node may be views of its input 0: Reshape and its like, Transpose, Gather, Slice, Split.
+// Returns true if the outputs of the node may be views of its input 0: Reshape and its like, Transpose, Gather, Slice, and a Split
+// of not more than 1024 parts.
 bool is_view_maker(const Node& node);
 
 // Whether such a node moves bytes when it runs.

@@ -50,10 +50,14 @@ std::shared_ptr<const void> read_by_threads(Device& cpu, const Weight& weight) {
   plan.tiles = static_cast<std::int64_t>((weight.size_bytes + kTileBytes - 1) / kTileBytes);
   plan.bytes = 2.0 * static_cast<double>(weight.size_bytes);
   plan.state<Reading>() = {weight.source.get(), static_cast<char*>(memory.get()), weight.size_bytes};
+  static constinit const Cancel never{};
+  const Cancel& cancel = CancelScope::current() != nullptr ? *CancelScope::current() : never;
   KernelCall call;
   call.kernel = &kReading;
+  call.cancel = &cancel;
   call.args.plan = &plan;
   cpu.wait(cpu.enqueue(call, {}));
+  if (cancel.stop()) cancel.fail();
   return memory;
 }
 

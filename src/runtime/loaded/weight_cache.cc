@@ -239,7 +239,8 @@ bool WeightCache::read(const Entry& entry, void* to, std::size_t bytes) const {
       file_->read(entry.offset + at, out + at, size);
       sum = add_chunk(sum, out + at, size);
     }
-  } catch (const Error&) {
+  } catch (const Error& e) {
+    if (e.status != EVN_ERROR_IO) throw;
     return false;
   }
   return sum == entry.checksum;

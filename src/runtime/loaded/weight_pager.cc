@@ -181,13 +181,6 @@ void WeightPager::give_up(PagedWeight& page) noexcept {
   all_->note_released();
 }
 
-std::size_t WeightPager::resident_bytes() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::size_t bytes = 0;
-  for (const PagedWeight* p : pages_) bytes += p->memory_.size();
-  return bytes;
-}
-
 PagedWeight* WeightPager::find_droppable(const Pool& pool) noexcept {
   PagedWeight* found = nullptr;
   for (PagedWeight* p : pages_) {

@@ -103,9 +103,6 @@ class WeightPager {
   // The memory of a copy that is pinned.
   static void* address(const PagedWeight& page) { return page.memory_.memory(); }
 
-  // For statistics and tests.
-  std::size_t resident_bytes() const;
-
  private:
   friend class WeightPagers;
   friend struct PagedWeight;
@@ -118,7 +115,7 @@ class WeightPager {
   // List of the pagers of all_, guarded by its mutex. link_: the pointer that leads to this one.
   WeightPager* next_ = nullptr;
   WeightPager** link_ = nullptr;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   const os::HeldOverForks held_{mutex_};
   Condition packed_;
   std::vector<PagedWeight*> pages_;

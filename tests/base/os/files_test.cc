@@ -5,11 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/os/beneath.h"
@@ -88,6 +90,36 @@ TEST_F(Files, ReadFileTakesEmptyFilesAndLinks) {
   write("f", "text");
   fs::create_symlink("f", root_ / "link");
   EXPECT_EQ(text_of(read_file(path("link"), 1000, nullptr, MemoryClass::kLoading)), "text");
+}
+
+// Bytes are read in pieces, so that a limit of time holds while a large file is read.
+TEST_F(Files, ReadsHaveCancellationPoints) {
+  constexpr std::size_t kSize = (std::size_t{3} << 20) + 5;
+  std::string text(kSize, 'x');
+  text.back() = 'y';
+  write("f", text);
+  const auto file = open_for_reading(path("f"), kSize);
+  std::string found(kSize, '\0');
+  const auto read_open = [&] { file->read(0, found.data(), kSize); };
+  const auto read_whole = [&] { found = text_of(read_file(path("f"), kSize, nullptr, MemoryClass::kLoading)); };
+  const auto expect_points = [&](auto&& read) {
+    found.assign(kSize, '\0');
+    {
+      const Cancel never;
+      const CancelScope scope(never);
+      read();
+      EXPECT_GE(scope.work(), static_cast<std::int64_t>(kSize) / kBytesPerWork);
+      EXPECT_LE(scope.longest(), 2 * kWorkPerLook);
+    }
+    EXPECT_TRUE(found == text);
+    const std::atomic<bool> requested{true};
+    Cancel cancel;
+    cancel.requested = &requested;
+    const CancelScope scope(cancel);
+    EXPECT_EQ(error_of(read).status, EVN_ERROR_CANCELLED);
+  };
+  expect_points(read_open);
+  expect_points(read_whole);
 }
 
 TEST_F(Files, ReadFileObeysItsLimit) {

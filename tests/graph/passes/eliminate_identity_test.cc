@@ -31,6 +31,16 @@ TEST(EliminateIdentity, OutputKeepsItsNameAndOtherReadersFollow) {
   expect_same_results(graph, b.build());
 }
 
+TEST(EliminateIdentity, OutputsOfOneNodeGetTheNamesOfTheGraph) {
+  GraphBuilder b;
+  const std::vector<ValueId> parts = b.nodes("Split", {b.input("x", Shape{6})}, 3);
+  for (const std::size_t i : {2u, 0u, 1u}) b.output(b.node("Identity", {parts[i]}, {}, "y" + std::to_string(i)));
+  Graph graph = b.build();
+  EXPECT_TRUE(run_pass(graph, kPass));
+  EXPECT_EQ(count_op(graph, "Identity"), 0);
+  expect_same_results(graph, b.build());
+}
+
 TEST(EliminateIdentity, StaysBetweenTwoNamesOfTheGraph) {
   GraphBuilder b;
   const ValueId x = b.input("x", Shape{2, 3});

@@ -1,6 +1,7 @@
 // The rewrite fuse_attention.
 #include <gtest/gtest.h>
 
+#include "graph/passes/strided_view.h"
 #include "tests/support/pass_check.h"
 
 namespace evn::test::fuse_attention_test {
@@ -61,6 +62,15 @@ Graph make(const Form& f) {
   GraphBuilder b;
   b.output(attention(b, f));
   return b.build();
+}
+
+// To find where a part begins takes a walk over the parts before it.
+TEST(FuseAttention, PartsOfAVeryLargeSplitAreNoViews) {
+  for (const int parts : {1024, 1025}) {
+    GraphBuilder b;
+    b.nodes("Split", {b.input("x", Shape{parts})}, parts);
+    EXPECT_EQ(is_view_maker(b.graph().nodes.back()), parts == 1024);
+  }
 }
 
 TEST(FuseAttention, EachFormBecomesOneNode) {

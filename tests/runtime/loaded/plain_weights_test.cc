@@ -1,10 +1,13 @@
 // Constants whose plain bytes are let go for packed copies, and brought back from the model's file.
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 
+#include "base/cancel.h"
 #include "base/fault.h"
+#include "runtime/loaded/plain_weights.h"
 #include "tests/runtime/support.h"
 
 namespace evn::test::plain_weights_test {
@@ -115,6 +118,27 @@ TEST_F(PlainWeightsTest, ComeBackForADeviceThatWantsThem) {
   std::filesystem::remove(path);  // the open file is enough
   TestSession other(model, "m");
   expect_close(run(other, {rows(4)}), run(first, {rows(4)}));
+}
+
+TEST_F(PlainWeightsTest, ReadingThemAgainStopsWithItsCaller) {
+  for (const int threads : {1, 2}) {
+    const auto runtime = make_runtime({}, 0, threads);
+    const ModelPtr model = load_model_file(runtime, path);
+    ASSERT_EQ(weight(*model).data, nullptr);
+    PlainWeights::Access access(*model);
+    const std::size_t before = bytes_of(runtime, MemoryClass::kWeights);
+    {
+      const std::atomic<bool> requested{true};
+      Cancel cancel;
+      cancel.requested = &requested;
+      const CancelScope scope(cancel);
+      EXPECT_EQ(status_of([&] { access.bring_back(weight(*model)); }), EVN_ERROR_CANCELLED);
+    }
+    EXPECT_EQ(weight(*model).data, nullptr);
+    EXPECT_EQ(bytes_of(runtime, MemoryClass::kWeights), before);
+    access.bring_back(weight(*model));
+    EXPECT_NE(weight(*model).data, nullptr);
+  }
 }
 
 TEST_F(PlainWeightsTest, AChangedFileIsAnErrorAndWhatRunsGoesOn) {
