@@ -143,7 +143,8 @@ typedef struct evn_trainer_options {
   const void *data;                /* the model's bytes, which are copied, when path is NULL */
   size_t size;                     /* bytes of data */
   const char *external_dir;        /* as in evn_model_options, for a model from `data` */
-  evn_cancel cancel;               /* nullable: once it is requested, calls of the trainer end with EVN_ERROR_CANCELLED */
+  evn_cancel cancel;               /* nullable: once it is requested, evn_trainer_create, evn_trainer_step and evn_trainer_evaluate
+                                      end with EVN_ERROR_CANCELLED. The other calls do not: what has been learned can be saved */
   double loss_scale;               /* factor of the loss whose gradients are computed, which are then divided by it: 1e-9 to 1e9.
                                       EVN_DEFAULT: dynamic with EVN_PRECISION_FP16 (65536 at first, halved by a step whose gradients
                                       are not finite, which is skipped, doubled after 2,000 steps without any, as
@@ -186,7 +187,7 @@ EVN_API void evn_trainer_options_init(evn_trainer_options *options, uint32_t str
  *   options  NULL: as EVN_TRAINER_OPTIONS_INIT
  * Returns what evn_model_load_file returns; EVN_ERROR_UNSUPPORTED (an operator without a rule of differentiation between a
  * parameter and the loss, a node that takes one batch alone, or a node whose derivative is 0 everywhere and through which alone a
- * parameter changes the loss, as QuantizeLinear and Round: the error names it; the module is missing);
+ * parameter changes the loss, as QuantizeLinear and Round: the error names it; the module of `collective` is missing);
  * EVN_ERROR_INVALID_ARGUMENT (nothing can learn; a glob that no name matches; a number that is out of range). Blocks; allocates.
  * @since 0.3 */
 EVN_API evn_status evn_trainer_create(evn_runtime runtime, const char *path, const evn_trainer_options *options,
@@ -362,7 +363,7 @@ EVN_API void evn_loader_options_init(evn_loader_options *options, uint32_t struc
 
 /* Makes a loader, and the memory of prefetch + 1 batches and of the order (4 bytes a sample with EVN_LOADER_SHUFFLE, 8 a sample of
  * the batch), which counts as EVN_MEMORY_TENSORS. Returns EVN_ERROR_INVALID_ARGUMENT (the field is named),
- * EVN_ERROR_UNSUPPORTED (a dtype; the module is missing), EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_NO_THREADS, EVN_ERROR_LIMIT (2^32
+ * EVN_ERROR_UNSUPPORTED (a dtype), EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_NO_THREADS, EVN_ERROR_LIMIT (2^32
  * samples or more to shuffle, or `tensor_bytes` of the configuration), what evn_runtime_device_find returns. Allocates;
  * evn_loader_next allocates nothing with tensors in host memory. @since 0.3 */
 EVN_API evn_status evn_loader_create(evn_runtime runtime, const evn_loader_options *options, evn_loader *loader, evn_error *error);

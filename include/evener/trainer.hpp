@@ -82,7 +82,7 @@ struct TrainerOptions {
 
   std::string device;        // "": as the configuration says
   std::string external_dir;  // of a model that comes from a buffer; "": none is allowed
-  const Cancel* cancel = nullptr;  // ends calls of the trainer once it is requested
+  const Cancel* cancel = nullptr;  // once it is requested, the constructor, step and evaluate end with EVN_ERROR_CANCELLED
 
   std::vector<std::string> replicas;  // devices that share each batch; none: `device` alone
   std::uint32_t rank = 0, rank_count = 0;

@@ -44,13 +44,7 @@ ValueId copy_constant(SourceModel* source, ValueId from, std::string name) {
   void* to = nullptr;
   const std::shared_ptr<evn::Weight> weight = evn::make_unfilled_weight(old->desc, source->ledger, &to);
   std::memcpy(to, old->bytes(), old->size_bytes);
-  Value& copy = graph.values.emplace_back();
-  copy.name = std::move(name);
-  copy.dtype = old->desc.dtype;
-  copy.has_shape = true;
-  copy.shape = old->desc.shape;
-  copy.constant = weight;
-  return static_cast<ValueId>(graph.values.size() - 1);
+  return NodeWriter(&graph).add_constant(std::move(name), weight);
 }
 
 // The statistics that are moved on. The variance that the node moves on is that of the batch; PyTorch's is that of what the batch

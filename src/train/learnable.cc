@@ -34,22 +34,18 @@ bool names_exactly(const std::vector<std::string>& patterns, const std::string& 
   });
 }
 
-// Type of tensors that have weights but do not learn; nullptr: it is float32, or a type of indices and flags.
-const char* type_that_stays(DType dtype) {
+// Returns true for a type of weights that do not learn, false for float32 and for types of indices, flags and texts.
+bool is_type_that_stays(DType dtype) {
   switch (dtype) {
-    case DType::kUint8:
-    case DType::kInt8:
-    case DType::kFloat16:
-    case DType::kFloat64:
-    case DType::kBfloat16:
-    case DType::kUint4:
-    case DType::kInt4: return evn::dtype_name(dtype);
-    case DType::kFloat8E4M3FN:
-    case DType::kFloat8E4M3FNUZ:
-    case DType::kFloat8E5M2:
-    case DType::kFloat8E5M2FNUZ: return "float8";
-    case DType::kFloat4E2M1: return "float4";
-    default: return nullptr;
+    case DType::kUndefined:
+    case DType::kFloat32:
+    case DType::kInt32:
+    case DType::kInt64:
+    case DType::kUint32:
+    case DType::kUint64:
+    case DType::kBool:
+    case DType::kString: return false;
+    default: return true;
   }
 }
 
@@ -149,8 +145,9 @@ void TrainingGraphs::find_parameters(const std::set<std::uint64_t>& literals) {
   for (const auto& [name, v] : constants) {
     evn::cancellation_point(evn::kNodeWork);
     const Value& tensor = value(v);
-    if (const char* const type = type_that_stays(tensor.constant->desc.dtype)) {
-      if (ways.of(name).reaches()) frozen_.push_back({name, std::string("it is ") + type + ": only float32 learns"});
+    if (const DType dtype = tensor.constant->desc.dtype; is_type_that_stays(dtype)) {
+      if (ways.of(name).reaches())
+        frozen_.push_back({name, std::string("it is ") + evn::dtype_name(dtype) + ": only float32 learns"});
       continue;
     }
     if (!has_floats(tensor)) continue;

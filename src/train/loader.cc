@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/float_environment.h"
 #include "base/guarded.h"
 #include "base/os/fork.h"
 #include "core/dtype.h"
@@ -308,7 +309,11 @@ void Loader::copy_samples(const Array& array, unsigned char* to, std::uint32_t s
 std::uint32_t Loader::produce(std::uint32_t asked) {
   std::uint32_t made = asked;
   evn_error error = EVN_ERROR_INIT;
-  const evn_status status = produce_(context_, numbers_, asked, buffers_.data(), &made, &error);
+  const auto call_host = [&] {
+    const evn::HostFloatEnvironment hosts;
+    return produce_(context_, numbers_, asked, buffers_.data(), &made, &error);
+  };
+  const evn_status status = call_host();
   if (status != EVN_OK) {
     error.message[sizeof error.message - 1] = '\0';
     throw evn::make_error(status, "%s", error.message[0] != '\0' ? error.message : "the producer of samples has failed");

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
-#include <set>
 
 #include "base/number_text.h"
-#include "graph/subgraphs.h"
+#include "graph/node_writer.h"
+#include "graph/unique_names.h"
 #include "train/library.h"
 
 namespace evn_train {
@@ -228,8 +228,9 @@ void Pruning::change_numbers(Graph* graph, const evn::LedgerPtr& ledger) const {
     Node& node = graph->nodes[g.node];
     evn::set_attribute(node, evn::make_attribute("group", evn::int_attribute_of(node, "group", 1) - removed));
   }
-  std::set<std::string> taken;
-  for (const Value& v : graph->values) taken.insert(v.name);
+  evn::UniqueNames taken;
+  for (const Value& v : graph->values) taken.take(v.name);
+  evn::NodeWriter writer(graph);
   for (const ReshapeNumber& r : found_.reshapes) {
     const std::int64_t removed = length_removed(r.spans);
     if (removed == 0) continue;
@@ -239,11 +240,8 @@ void Pruning::change_numbers(Graph* graph, const evn::LedgerPtr& ledger) const {
     const std::shared_ptr<evn::Weight> weight = evn::make_unfilled_weight(old->desc, ledger, &bytes);
     std::memcpy(bytes, old->bytes(), old->size_bytes);
     static_cast<std::int64_t*>(bytes)[r.position] -= removed;
-    Value fresh = graph->values[at(target)];  // others may read the same constant
-    fresh.name = evn::unique_name(taken, fresh.name, "_pruned");
-    fresh.constant = weight;
-    target = static_cast<ValueId>(graph->values.size());
-    graph->values.push_back(std::move(fresh));
+    const Value& shared = graph->values[at(target)];  // others may read the same constant
+    target = writer.add_constant(taken.make(shared.name + "_pruned"), weight, shared.origin);
   }
 }
 

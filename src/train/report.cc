@@ -22,6 +22,31 @@ const char* lacks(const evn_device_info& info, evn_precision precision) {
   return nullptr;
 }
 
+void write_memory(const RunMemory& m, std::uint64_t limit, evn::JsonWriter* json) {
+  json->key("memory");
+  json->begin_object();
+  json->field("limit", limit);
+  json->field("activation_bytes", m.arena_bytes);
+  json->field("unlimited_bytes", m.unlimited_bytes);
+  json->field("kept_values", std::uint64_t{m.kept_values});
+  json->field("recomputed_values", std::uint64_t{m.recomputed_values});
+  json->field("recomputed_steps", std::uint64_t{m.recomputed_steps});
+  json->field("steps", std::uint64_t{m.steps});
+  json->end_object();
+}
+
+std::string memory_text(const RunMemory& m, std::uint64_t limit) {
+  std::string text = "activations: at most " + std::to_string(limit) + " bytes";
+  if (m.steps != 0)
+    text +=
+        ", " + std::to_string(m.arena_bytes) + " of " + std::to_string(m.unlimited_bytes) + " that they would be without a limit";
+  if (m.recomputed_steps != 0) {
+    text += "; " + std::to_string(m.kept_values) + " values are kept, " + std::to_string(m.recomputed_values) +
+            " computed again by " + std::to_string(m.recomputed_steps) + " of " + std::to_string(m.steps) + " steps";
+  }
+  return text + "\n";
+}
+
 }  // namespace
 
 // Remarks on the graph, the latest skipped step and the devices.
@@ -59,7 +84,7 @@ std::string Trainer::describe_as_json() const {
   json.field("precision", precision_name(o.precision));
   json.key("loss_scale");
   json.number(evn::shortest_text(static_cast<double>(scale_.value())));
-  if (o.memory_limit != 0) write_memory(json);
+  if (o.memory_limit != 0) write_memory(memory(), o.memory_limit, &json);
   json.key("parameters");
   json.begin_array();
   for (const Parameter& p : parameters()) {
@@ -106,33 +131,6 @@ RunMemory Trainer::memory() const {
   return latest != nullptr ? memory_of(latest->session.get()) : RunMemory();
 }
 
-void Trainer::write_memory(evn::JsonWriter& json) const {
-  const RunMemory m = memory();
-  json.key("memory");
-  json.begin_object();
-  json.field("limit", settings_.given.memory_limit);
-  json.field("activation_bytes", m.arena_bytes);
-  json.field("unlimited_bytes", m.unlimited_bytes);
-  json.field("kept_values", std::uint64_t{m.kept_values});
-  json.field("recomputed_values", std::uint64_t{m.recomputed_values});
-  json.field("recomputed_steps", std::uint64_t{m.recomputed_steps});
-  json.field("steps", std::uint64_t{m.steps});
-  json.end_object();
-}
-
-std::string Trainer::memory_text() const {
-  const RunMemory m = memory();
-  std::string text = "activations: at most " + std::to_string(settings_.given.memory_limit) + " bytes";
-  if (m.steps != 0)
-    text +=
-        ", " + std::to_string(m.arena_bytes) + " of " + std::to_string(m.unlimited_bytes) + " that they would be without a limit";
-  if (m.recomputed_steps != 0) {
-    text += "; " + std::to_string(m.kept_values) + " values are kept, " + std::to_string(m.recomputed_values) +
-            " computed again by " + std::to_string(m.recomputed_steps) + " of " + std::to_string(m.steps) + " steps";
-  }
-  return text + "\n";
-}
-
 std::string Trainer::describe_as_text() const {
   const evn_trainer_options& o = settings_.given;
   std::size_t count = 0;
@@ -146,7 +144,7 @@ std::string Trainer::describe_as_text() const {
       " parameters:\n";
   for (const Parameter& p : parameters())
     text += "  " + p.name + " " + dims_text(p.dims) + (p.note.empty() ? "" : ": " + p.note) + "\n";
-  if (o.memory_limit != 0) text += memory_text();
+  if (o.memory_limit != 0) text += memory_text(memory(), o.memory_limit);
   for (const Frozen& f : graphs_->frozen()) text += "stays: " + f.name + ": " + f.reason + "\n";
   if (!ranks_.is_alone())
     text += "rank " + std::to_string(ranks_.ranks().rank()) + " of " + std::to_string(ranks_.ranks().count()) + ", summed by " +

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/json_writer.h"
 #include "train/accumulator.h"
 #include "train/checkpoint.h"
 #include "train/graphs.h"
@@ -88,8 +87,6 @@ class Trainer {
   // report.cc
   std::vector<std::string> notes() const;
   RunMemory memory() const;
-  void write_memory(evn::JsonWriter& json) const;
-  std::string memory_text() const;
   std::string describe_as_json() const;
   std::string describe_as_text() const;
 };

@@ -1,5 +1,6 @@
 // Floating-point environment of the host: results and statuses do not depend on the rounding mode, the traps and the treatment of
 // subnormal numbers that a host has set for its thread; each is as it was after every call, and in force in each callback.
+#include <algorithm>
 #include <cfenv>
 #include <cstdlib>
 #include <cstring>
@@ -507,6 +508,70 @@ TEST(FloatEnvironment, IsInForceInCallbacksOfRequestsThatATaskOfTheHostJoins) {
   }
   EXPECT_EQ(roundings, std::vector<int>(3, FE_UPWARD));
   evn_tensor_release(x);
+  evn_session_release(session);
+  evn_model_release(model);
+  evn_runtime_release(runtime);
+}
+
+// Producer of samples that runs a session in a mode of its own.
+struct RunningProducer {
+  const Mode& mode;
+  evn_session session;
+  evn_tensor x, y;
+  State before{}, after{};
+
+  static evn_status produce(void* context, const uint64_t*, uint32_t, void* const* buffers, uint32_t*, evn_error* error) {
+    auto& self = *static_cast<RunningProducer*>(context);
+    const HostMode host(self.mode);
+    self.before = state_of_thread();
+    const evn_status status = evn_session_run(self.session, &self.x, 1, &self.y, 1, nullptr, error);
+    self.after = state_of_thread();
+    std::memset(buffers[0], 0, sizeof(float));
+    return status;
+  }
+};
+
+TEST(FloatEnvironment, OfAProducerOfSamplesChangesNoResultOfASessionThatItRuns) {
+  evn_error error = EVN_ERROR_INIT;
+  evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
+  options.cache_dir = "";
+  options.thread_count = 1;
+  evn_runtime runtime = nullptr;
+  evn_model model = nullptr;
+  evn_session session = nullptr;
+  evn_tensor x = nullptr, y = nullptr;
+  std::vector<float> in(3 * 8 * 8), out(10);
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = 0.1f * static_cast<float>(i % 37);
+  const int64_t in_dims[] = {1, 3, 8, 8}, out_dims[] = {1, 10};
+  ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
+  ASSERT_OK(evn_model_load_buffer(runtime, network().data(), network().size(), nullptr, &model, &error));
+  ASSERT_OK(evn_session_create(runtime, model, nullptr, &session, &error));
+  ASSERT_OK(evn_tensor_wrap(runtime, in.data(), in.size() * 4, EVN_DTYPE_FLOAT32, in_dims, 4, nullptr, nullptr, &x, &error));
+  ASSERT_OK(evn_tensor_wrap(runtime, out.data(), out.size() * 4, EVN_DTYPE_FLOAT32, out_dims, 2, nullptr, nullptr, &y, &error));
+  ASSERT_OK(evn_session_run(session, &x, 1, &y, 1, nullptr, &error));
+  const std::vector<float> want = out;
+  for (const Mode& mode : kModes) {
+    SCOPED_TRACE(mode.name);
+    std::fill(out.begin(), out.end(), 0.0f);
+    RunningProducer producer{mode, session, x, y};
+    const evn_loader_array array = {"x", nullptr, nullptr, EVN_DTYPE_FLOAT32, 0};
+    evn_loader_options of_loader = EVN_LOADER_OPTIONS_INIT;
+    of_loader.arrays = &array;
+    of_loader.array_count = of_loader.batch = 1;
+    of_loader.sample_count = 1;
+    of_loader.produce = &RunningProducer::produce;
+    of_loader.produce_context = &producer;
+    evn_loader loader = nullptr;
+    evn_tensor batch = nullptr;
+    uint32_t samples = 0;
+    ASSERT_OK(evn_loader_create(runtime, &of_loader, &loader, &error));
+    EXPECT_OK(evn_loader_next(loader, &batch, 1, &samples, &error));
+    EXPECT_EQ(evn_loader_release(loader), EVN_OK);
+    EXPECT_EQ(out, want);
+    EXPECT_TRUE(producer.before == producer.after) << "the run changed the floating-point environment";
+  }
+  evn_tensor_release(x);
+  evn_tensor_release(y);
   evn_session_release(session);
   evn_model_release(model);
   evn_runtime_release(runtime);

@@ -1,7 +1,10 @@
 // Misuse of evn_trainer_*: each wrong argument is a status, and changes nothing; and what a trainer needs lives as long as it.
 #include "evener/train.h"
 
+#include <unistd.h>
+
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -336,6 +339,33 @@ TEST_F(Trainers, WhatTheTrainerUsesMayBeReleasedBeforeIt) {
   evn_runtime_release(runtime);
   runtime = nullptr;
   EXPECT_EQ(step(), EVN_ERROR_CANCELLED);
+}
+
+TEST_F(Trainers, WhatWasLearnedCanBeSavedAfterTheTokenWasRequested) {
+  evn_cancel cancel = nullptr;
+  ASSERT_EQ(evn_cancel_create(&cancel, &error), EVN_OK);
+  evn_trainer_options o = options;
+  o.cancel = cancel;
+  evn_trainer_release(trainer);
+  trainer = nullptr;
+  ASSERT_EQ(evn_trainer_create(runtime, nullptr, &o, &trainer, &error), EVN_OK) << error.message;
+  ASSERT_EQ(step(), EVN_OK) << error.message;
+  const std::vector<float> learned = parameters();
+  evn_cancel_request(cancel);
+  evn_cancel_release(cancel);
+  evn_evaluation evaluation = EVN_EVALUATION_INIT;
+  EXPECT_EQ(step(), EVN_ERROR_CANCELLED);
+  EXPECT_EQ(evn_trainer_evaluate(trainer, &input, 1, labels, &evaluation, &error), EVN_ERROR_CANCELLED);
+  const std::string path = testing::TempDir() + "/evener_cancelled_" + std::to_string(getpid());
+  const std::string state = path + ".safetensors", file = path + ".onnx";
+  evn_model model = nullptr;
+  EXPECT_EQ(evn_trainer_save(trainer, state.c_str(), &error), EVN_OK) << error.message;
+  EXPECT_EQ(evn_trainer_restore(trainer, state.c_str(), &error), EVN_OK) << error.message;
+  EXPECT_EQ(evn_trainer_export(trainer, file.c_str(), &error), EVN_OK) << error.message;
+  EXPECT_EQ(evn_trainer_finish(trainer, &model, &error), EVN_OK) << error.message;
+  EXPECT_EQ(parameters(), learned);
+  evn_model_release(model);
+  for (const std::string& made : {state, file}) std::remove(made.c_str());
 }
 
 TEST_F(Trainers, CallsFromSeveralThreadsWaitForEachOther) {

@@ -2,6 +2,7 @@
 import os
 
 import evener
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -266,11 +267,14 @@ def test_a_parameter_of_rank_0_learns(runtime, tmp_path):
     assert trainer.parameters["scale"] == value and trainer.parameters["scale"].shape == ()
 
 
-def test_weights_of_other_types_are_listed(runtime):
-    nodes = [node("Cast", ["half"], ["wide"], to=F), node("MatMul", ["x", "wide"], ["p"]), node("DequantizeLinear", ["bytes", "scale", "zero"], ["d"]), node("Add", ["p", "d"], ["q"]), node("Add", ["q", "b"], ["y"])]
-    weights = {"half": W.astype(np.float16), "b": B, "bytes": np.array([1, 2], np.int8), "scale": np.float32(0.1), "zero": np.int8(0), "lost": floats(2, seed=9)}
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2", "float8_e4m3fn", "float8_e5m2"])
+def test_weights_of_other_types_are_listed(dtype, runtime):
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    nodes = [node("Cast", ["half"], ["wide"], to=F), node("MatMul", ["x", "wide"], ["p"]), node("DequantizeLinear", ["codes", "scale", "zero"], ["d"]), node("Add", ["p", "d"], ["q"]), node("Add", ["q", "b"], ["y"])]
+    weights = {"half": W.astype(np.float16), "b": B, "codes": np.array([0, 1]).astype(kind), "scale": np.float32(0.1), "zero": np.zeros((), kind), "lost": floats(2, seed=9)}
     learns, stays = described(evener.Trainer(runtime, model(nodes, weights), "mse"))
-    assert set(learns) == {"b"} and "float16" in stays["half"] and "int8" in stays["bytes"] and "DequantizeLinear" in stays["scale"]
+    assert set(learns) == {"b"} and "DequantizeLinear" in stays["scale"]
+    assert stays["half"] == "it is float16: only float32 learns" and stays["codes"] == f"it is {dtype.replace('_', '')}: only float32 learns"
 
 
 # -------------------------------------------------------------------------------------- derivatives that end in steps --

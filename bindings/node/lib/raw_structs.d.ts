@@ -287,7 +287,7 @@ export interface RunOptions {
   randomSeed?: number | bigint;
   /** of CLOCK_MONOTONIC; 0: none. The run ends with EVN_ERROR_TIMEOUT at this time or timeout_ns after its begin, whichever is earlier; one that has passed already ends it at once. @since 0.2 */
   deadlineNs?: number | bigint;
-  /** EVN_PRIORITY_LOWEST .. EVN_PRIORITY_HIGHEST: while a run computes, those of lower priorities stop at the edge of the tiles that they compute and wait, for a second at a time at most. Among runs of one priority that of the earliest deadline comes first; a request that can no longer end in time, to judge by how long its session's runs lately took, comes after those with deadlines that can. No meaning with an executor of the host's. @since 0.2 */
+  /** EVN_PRIORITY_LOWEST .. EVN_PRIORITY_HIGHEST: while a run computes, those of lower priorities stop at the edge of the tiles that they compute and wait, for a second at a time at most. Among runs of one priority that of the earliest deadline comes first. No meaning with an executor of the host's. @since 0.2 */
   priority?: number;
   /** EVN_RUN_... @since 0.2 */
   flags?: ('outputs_on_device' | 'overwrite_inputs')[];

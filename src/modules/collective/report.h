@@ -8,7 +8,7 @@
 
 #include "device/collective_module.h"
 
-/* The caller is the training module, whose evn_error has the size of this header's. */
+/* The caller is the library, whose evn_error has the size of this header's. */
 __attribute__((format(printf, 3, 4))) static inline evn_status collective_fail(evn_error* error, evn_status status,
                                                                                const char* format, ...) {
   if (error != NULL) {

@@ -122,7 +122,7 @@ pub struct TrainerOptions {
     pub prune_begin: u64,
     pub prune_steps: u64,
     pub device: Option<String>,
-    /// Once it is cancelled, the trainer's calls end with Status::Cancelled.
+    /// Once it is cancelled, Trainer::new, step and evaluate end with Status::Cancelled.
     pub cancel: Option<Cancel>,
     /// Devices that share each batch.
     pub replicas: Vec<String>,

@@ -369,7 +369,7 @@ pub struct evn_api {
     pub trainer_describe: unsafe extern "C" fn(trainer: evn_trainer, format: evn_format, buffer: *mut c_char, capacity: usize, size: *mut usize, error: *mut evn_error) -> evn_status,
     /// See evn\_error\_init
     pub loader_options_init: unsafe extern "C" fn(options: *mut evn_loader_options, struct_size: u32),
-    /// Makes a loader, and the memory of prefetch + 1 batches and of the order (4 bytes a sample with EVN\_LOADER\_SHUFFLE, 8 a sample of the batch), which counts as EVN\_MEMORY\_TENSORS. Returns EVN\_ERROR\_INVALID\_ARGUMENT (the field is named), EVN\_ERROR\_UNSUPPORTED (a dtype
+    /// Makes a loader, and the memory of prefetch + 1 batches and of the order (4 bytes a sample with EVN\_LOADER\_SHUFFLE, 8 a sample of the batch), which counts as EVN\_MEMORY\_TENSORS. Returns EVN\_ERROR\_INVALID\_ARGUMENT (the field is named), EVN\_ERROR\_UNSUPPORTED (a dtype), EVN\_ERROR\_OUT\_OF\_MEMORY, EVN\_ERROR\_NO\_THREADS, EVN\_ERROR\_LIMIT (2^32 samples or more to shuffle, or \`tensor\_bytes\` of the configuration), what evn\_runtime\_device\_find returns
     pub loader_create: unsafe extern "C" fn(runtime: evn_runtime, options: *const evn_loader_options, loader: *mut evn_loader, error: *mut evn_error) -> evn_status,
     /// Begins an epoch, whatever has been read of another
     pub loader_start_epoch: unsafe extern "C" fn(loader: evn_loader, epoch: u64, first_batch: u64, error: *mut evn_error) -> evn_status,

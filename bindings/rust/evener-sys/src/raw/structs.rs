@@ -566,9 +566,7 @@ pub struct evn_run_options {
     pub deadline_ns: u64,
     /// EVN\_PRIORITY\_LOWEST .. EVN\_PRIORITY\_HIGHEST: while a run computes, those of lower priorities stop at the
     /// edge of the tiles that they compute and wait, for a second at a time at most. Among runs of one priority
-    /// that of the earliest deadline comes first; a request that can no longer end in time, to judge by how long
-    /// its session's runs lately took, comes after those with deadlines that can. No meaning with an executor
-    /// of the host's. @since 0.2
+    /// that of the earliest deadline comes first. No meaning with an executor of the host's. @since 0.2
     pub priority: i32,
     /// EVN\_RUN\_... @since 0.2
     pub flags: u32,

@@ -118,7 +118,8 @@ pub struct evn_trainer_options {
     pub size: usize,
     /// as in evn\_model\_options, for a model from \`data\`
     pub external_dir: *const c_char,
-    /// nullable: once it is requested, calls of the trainer end with EVN\_ERROR\_CANCELLED
+    /// nullable: once it is requested, evn\_trainer\_create, evn\_trainer\_step and evn\_trainer\_evaluate
+    /// end with EVN\_ERROR\_CANCELLED. The other calls do not: what has been learned can be saved
     pub cancel: evn_cancel,
     /// factor of the loss whose gradients are computed, which are then divided by it: 1e-9 to 1e9.
     /// EVN\_DEFAULT: dynamic with EVN\_PRECISION\_FP16 (65536 at first, halved by a step whose gradients
