@@ -1,5 +1,5 @@
-// The slopes of the activations of recurrent layers, in float32, for any form of numbers (ops/lstm_cell.h). At corners it is that
-// of the left side.
+// Slopes of the activations of recurrent layers, in float32, for any form of numbers (ops/lstm_cell.h). At a corner the slope is
+// that of the left side; HardSigmoid has 0 at both of its corners.
 #pragma once
 
 #include "ops/lstm_cell.h"
@@ -27,7 +27,7 @@ __attribute__((noinline)) static typename N::V slope_form(const Activation& f, t
       const V above = inside > none ? a : none;
       return inside < one ? above : none;
     }
-    case ActivationKind::kElu: return x < none ? a * exp_form<N>(x) : one;
+    case ActivationKind::kElu: return x > none ? one : a * exp_form<N>(x);
     case ActivationKind::kSoftsign: {
       const V t = one + N::abs_of(x);
       return one / (t * t);

@@ -63,6 +63,13 @@ CLASSES = i(0, 2, 2, 1)
 PLANES = np.array([[[[0, 0, 1, 1], [0, 0, 1, 0], [2, 3, -1, -1], [3, 2, -1, -1]], [[5] * 4] * 4]], np.float64)
 WEIGHTS = a(0.5, 0, 2)
 
+
+def recurrent(activation, values, **attributes):
+    """A recurrent layer of one unit whose outputs are the activation of the values."""
+    return Corner("RNN", [a(*values).reshape(-1, 1, 1), np.ones((1, 1, 1)), np.zeros((1, 1, 1))],
+                  {"hidden_size": 1, "activations": [activation]} | {f"activation_{name}": [value] for name, value in attributes.items()})
+
+
 CORNERS = {
     # kinks
     "abs": Corner("Abs", [ENDS]),
@@ -78,6 +85,12 @@ CORNERS = {
     "hard_swish": Corner("HardSwish", [a(-INF, -4, -3, -1, -0.0, 0, 2, 3, 4, INF)]),
     "hard_shrink": Corner("Shrink", [a(-1, -0.5, -0.25, 0, 0.5, 2)], {"lambd": 0.5, "bias": 0.0}),
     "soft_shrink": Corner("Shrink", [a(-1, -0.5, -0.25, 0, 0.5, 2)], {"lambd": 0.5, "bias": 0.5}),
+    "relu_of_a_recurrent_layer": recurrent("Relu", [-1, -0.0, 0, 1]),
+    "leaky_relu_of_a_recurrent_layer": recurrent("LeakyRelu", [-1, -0.0, 0, 1], alpha=0.25),
+    "thresholded_relu_of_a_recurrent_layer": recurrent("ThresholdedRelu", [-1, 0, 1, 1.5], alpha=1.0),
+    "elu_of_a_recurrent_layer": recurrent("Elu", [-1000, -18, -1, -0.0, 0, 1], alpha=0.75),
+    "hard_sigmoid_of_a_recurrent_layer": recurrent("HardSigmoid", [-4, -3, -1, 0, 2, 3, 4], alpha=1 / 6, beta=0.5),
+    "softsign_of_a_recurrent_layer": recurrent("Softsign", [-1, -0.0, 0, 1]),
     # smooth functions far out
     "softplus": Corner("Softplus", [ENDS]),
     "softsign": Corner("Softsign", [FAR]),

@@ -56,6 +56,11 @@ def shrink(x, a):
     return (F.softshrink if a["bias"] else F.hardshrink)(x[0], a["lambd"])
 
 
+def recurrent(x, a):
+    constants = {name: a[f"activation_{name}"][0] for name in ("alpha", "beta") if f"activation_{name}" in a}
+    return FUNCTIONS[a["activations"][0]](x[:1], constants)
+
+
 SIMPLE = {"Abs": torch.abs, "Relu": torch.relu, "Selu": F.selu, "HardSigmoid": F.hardsigmoid, "HardSwish": F.hardswish, "Softplus": F.softplus, "Softsign": F.softsign, "Sigmoid": torch.sigmoid,
           "Tanh": torch.tanh, "Erf": torch.erf, "Mish": F.mish, "Exp": torch.exp, "Atan": torch.atan, "Asinh": torch.asinh, "Sqrt": torch.sqrt, "Log": torch.log,
           "Reciprocal": torch.reciprocal, "Asin": torch.asin, "Acos": torch.acos, "Acosh": torch.acosh, "Atanh": torch.atanh, "Div": torch.div, "Pow": torch.pow, "Where": torch.where}
@@ -73,6 +78,7 @@ FUNCTIONS = {
     "GroupNormalization": lambda x, a: F.group_norm(x[0], a["num_groups"], x[1], x[2]), "BatchNormalization": lambda x, a: F.batch_norm(x[0], x[3], x[4], x[1], x[2], True),
     "RMSNormalization": lambda x, a: F.rms_norm(x[0], x[1].shape, x[1], 1e-5), "SoftmaxCrossEntropyLoss": lambda x, a: loss(x, a, F.cross_entropy),
     "NegativeLogLikelihoodLoss": lambda x, a: loss(x, a, F.nll_loss), "Gather": lambda x, a: x[0][x[1]], "GatherElements": lambda x, a: x[0].gather(0, x[1] % 3), "ScatterElements": scatter,
+    "RNN": recurrent,
 }
 
 

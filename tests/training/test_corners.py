@@ -6,7 +6,7 @@ import pathlib
 import evener
 import numpy as np
 import pytest
-from corners import CORNERS, FAR, TRAINING, Corner, a
+from corners import CORNERS, FAR, TRAINING, Corner, a, recurrent
 from onnx import TensorProto, helper
 
 REFERENCE = json.loads(pathlib.Path(__file__).with_name("corner_reference.json").read_text())
@@ -61,8 +61,7 @@ SMALL = {  # slopes that are far below the tolerance of the corners
     "elu": (Corner("Elu", [BELOW], {"alpha": 0.75}), 0.75 * np.exp(BELOW)),
     "selu": (Corner("Selu", [BELOW]), 1.0507009873554805 * 1.6732632423543772 * np.exp(BELOW)),
     "celu": (Corner("Celu", [BELOW], {"alpha": 0.5}), np.exp(2 * BELOW)),
-    "elu_of_a_recurrent_layer": (Corner("RNN", [BELOW.reshape(4, 1, 1), np.ones((1, 1, 1)), np.zeros((1, 1, 1))],
-                                        {"hidden_size": 1, "activations": ["Elu"]}), np.exp(BELOW)),
+    "elu_of_a_recurrent_layer": (recurrent("Elu", BELOW), np.exp(BELOW)),
     "asinh": (Corner("Asinh", [ABOVE]), 1 / ABOVE),
     "acosh": (Corner("Acosh", [ABOVE]), 1 / ABOVE),
 }

@@ -9,9 +9,9 @@
 //   and initial h. With linear_before_reset sums are W x + Wb and recurrent is R h + Rb [rows, 3 hidden]; output 2 is the
 //   derivative by it. Without, sums are W x + both biases, recurrent is R h of the gates z and r [rows, 2 hidden], and output 2 is
 //   r . h. RNNGradient: of y (its shape), sums, R, lengths, dy, dy_h: the derivatives by sums and initial h.
-// Attributes: those of the forward node, and `index`. At the corners of activations the derivative is that of the left side; that
-// of the clip is 1 at its bounds. dtypes: floating point, all alike. Failures: as those of the forward nodes. Tolerance: rtol 1e-4,
-// atol 1e-5.
+// Attributes: those of the forward node, and `index`. At a corner of an activation the derivative is that of the left side; that of
+// HardSigmoid is 0 at both of its corners, that of the clip is 1 at its bounds. dtypes: floating point, all alike. Failures: as
+// those of the forward nodes. Tolerance: rtol 1e-4, atol 1e-5.
 #include "ops/training/recurrent_gradient.h"
 
 #include <algorithm>
@@ -114,7 +114,7 @@ double slope_of(const Activation& f, double x) {
     case ActivationKind::kThresholdedRelu: return x > a ? 1 : 0;
     case ActivationKind::kScaledTanh: return a * b * (1 - std::tanh(b * x) * std::tanh(b * x));
     case ActivationKind::kHardSigmoid: return a * x + b > 0 && a * x + b < 1 ? a : 0;
-    case ActivationKind::kElu: return x < 0 ? a * std::exp(x) : 1;
+    case ActivationKind::kElu: return x > 0 ? 1 : a * std::exp(x);
     case ActivationKind::kSoftsign: return 1 / ((1 + std::fabs(x)) * (1 + std::fabs(x)));
     case ActivationKind::kSoftplus: return 1 / (1 + std::exp(-x));
   }

@@ -1,5 +1,7 @@
 #include "tests/backends/cpu/cancel_cases.h"
 
+#include <tuple>
+
 namespace evn::test {
 namespace {
 
@@ -527,7 +529,7 @@ std::vector<std::pair<CancelCase, CancelCase>> largest_cases() {
   const auto add = [&](const char* kernel, std::int64_t most, std::int64_t more, auto&& make, Precision p = Precision::kFloat32) {
     all.push_back({{kernel, make(most), p}, {kernel, make(more), p}});
   };
-  constexpr std::int64_t kTaps = 4096, kDepth = 1 << 17, kBlock = 1 << 15;
+  constexpr std::int64_t kTaps = 4096, kDepth = 1 << 17, kChain = 1 << 12, kBlock = 1 << 15;
   add("max_pool", kTaps, kTaps + 1, [](std::int64_t n) {
     return Case("MaxPool", 12).x({1, 1, 1, 8192}).ints("kernel_shape", {1, n});
   });
@@ -550,8 +552,8 @@ std::vector<std::pair<CancelCase, CancelCase>> largest_cases() {
         return Case("Conv", 11).x({1, n, 1, 1}).w({32, n, 1, 1});
       },
       Precision::kBfloat16);
-  for (const auto& [kernel, level] : {std::pair{"matmul_nbits", 0}, {"matmul_nbits_dot", 4}}) {
-    add(kernel, kBlock, 2 * kBlock, [level = level](std::int64_t n) {
+  for (const auto& [kernel, level, block] : {std::tuple{"matmul_nbits", 0, kChain}, {"matmul_nbits_dot", 4, kBlock}}) {
+    add(kernel, block, 2 * block, [level = level](std::int64_t n) {
       Case c = contrib("MatMulNBits").x({1, n}).constant(kU8, {16, 1, n / 2}, 0, 255).w({16, 1}, 0.01, 0.02);
       return c.integer("K", n).integer("N", 16).integer("bits", 4).integer("block_size", n).integer("accuracy_level", level);
     });

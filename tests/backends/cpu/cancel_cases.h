@@ -27,7 +27,7 @@ inline constexpr std::int64_t kMany = 1 << 19;
 std::vector<CancelCase> cancel_cases();
 
 // Pairs of nodes: the largest that a kernel takes, and one that it refuses, as it has no cancellation point within what that wants
-// of it.
+// of it, or as its chain of sums would round too much.
 std::vector<std::pair<CancelCase, CancelCase>> largest_cases();
 
 // Pairs of convolutions that run as a cascade.

@@ -1,5 +1,6 @@
 // Sums of up to a million terms stay within the tolerance of their operators, on devices whose kernels are those for CPUs and
 // those for GPUs. All terms are alike, so that rounding goes one way, and the right values are known in float64.
+#include <bit>
 #include <cmath>
 #include <functional>
 
@@ -110,6 +111,27 @@ TEST_P(OpenClLongSums, OfProducts) {
   const ValueId x = b.input("x", {1, n, 1, 1});
   b.output(b.node("ConvTranspose", {x, b.random("w", {n, 2, 1, 1}, 0.1f, 0.1f)}));
   check("ConvTranspose of channels", {b.build(), want, 2e-5});
+}
+
+// Weights of 1 in short blocks, and in one block that has all of them.
+TEST_P(OpenClLongSums, OfQuantizedProducts) {
+  for (const std::int64_t bits : {4, 8}) {
+    for (const std::int64_t block : {std::int64_t{32}, static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n)))}) {
+      for (const std::int64_t rows : {1, 9}) {
+        const std::int64_t columns = 3, blocks = (n + block - 1) / block, bytes = block * bits / 8;
+        const auto parts = static_cast<std::size_t>(columns * blocks);
+        GraphBuilder b(1);
+        const ValueId x = b.input("x", {rows, n});
+        const std::vector<std::uint8_t> ones(parts * static_cast<std::size_t>(bytes), bits == 4 ? 0x99 : 0x81);
+        const ValueId w = b.constant("w", {columns, blocks, bytes}, ones);
+        const ValueId scales = b.constant("scales", {columns, blocks}, std::vector<float>(parts, 1));
+        b.output(b.node("com.microsoft::MatMulNBits", {x, w, scales},
+                        {{"K", n}, {"N", columns}, {"bits", bits}, {"block_size", block}}));
+        check("MatMulNBits of " + std::to_string(bits) + " bits in blocks of " + std::to_string(block),
+              {b.build(), static_cast<double>(n) * kTerm, 2e-5});
+      }
+    }
+  }
 }
 
 TEST_P(OpenClLongSums, OfRowsOfNumbers) {

@@ -60,6 +60,20 @@ TEST(OpenClTraining, SumsAreMadeInPieces) {
   check("evener::SumTo", {{7}, {9000, 7}}, {}, {1e-5, 1e-5});
 }
 
+// The positions of each element are searched for: a look at all of them would take minutes.
+TEST(OpenClTraining, LongAxesAreResized) {
+  EVN_NEEDS_OPENCL();
+  constexpr std::int64_t kIn = 1 << 20, kOut = 3 << 19;
+  for (const char* const mode : {"nearest", "linear", "cubic"}) {
+    SCOPED_TRACE(mode);
+    GraphBuilder b;
+    const ValueId x = b.input("x", {1, kIn}), sizes = b.ints({1, kOut}), dy = b.input("dy", {1, kOut});
+    b.output(b.node("evener::ResizeGradient", {x, kNoValue, kNoValue, sizes, dy}, {{"mode", std::string(mode)}}));
+    NodeRun run(b.build(), 11);
+    expect_near(run.on(shared_device()), run.reference(), kNear);
+  }
+}
+
 TEST(OpenClTraining, PaddingOfKeysMayBeAnything) {
   EVN_NEEDS_OPENCL();
   const Ints lengths = {3, 9};

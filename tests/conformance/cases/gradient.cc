@@ -218,7 +218,8 @@ void add_resizes(Cases* all) {
     all->push_back(resize({2, 3, 3, 12}, mode).integer("antialias", 1).integer("exclude_outside", 1));
     all->push_back(resize({2, 3, 11, 4}, mode).integer("exclude_outside", 1).real("cubic_coeff_a", -0.5f));
   }
-  for (const Floats& roi : {Floats{0, 0, 0.2f, -0.3f, 1, 1, 0.7f, 1.4f}, Floats{0, 0, 0.9f, 0, 1, 1, 0.1f, 1}}) {
+  for (const Floats& roi : {Floats{0, 0, 0.2f, -0.3f, 1, 1, 0.7f, 1.4f}, Floats{0, 0, 0.9f, 0, 1, 1, 0.1f, 1},
+                            Floats{0, 0, 1.3f, 1.2f, 1, 1, -0.4f, 0.3f}}) {
     for (const char* mode : {"nearest", "linear", "cubic"}) {
       all->push_back(Case("evener::ResizeGradient", 1)
                          .x({1, 2, 6, 8})

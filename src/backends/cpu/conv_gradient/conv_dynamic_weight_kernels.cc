@@ -28,7 +28,7 @@ struct ConvState {
     return axes.v.stride == 1 && axes.h.stride == 1 && 2 * outputs <= simd_implicit_gemm::loops(isa).lanes;
   }
   std::int64_t taps() const { return axes.v.kernel * axes.h.kernel; }
-  std::int64_t width() const { return simd_implicit_gemm::padded(tiles.columns, simd_implicit_gemm::loops(isa).lanes); }
+  std::int64_t width() const { return round_up(tiles.columns, simd_implicit_gemm::loops(isa).lanes); }
 };
 
 // A thread's memory.
@@ -56,8 +56,7 @@ Refusal supports(const OpDesc& d) {
   const std::int64_t columns = w.rank() == 0 ? 0 : w[0] / attr_int(*d.node, ConvAttr::kGroup);
   if (const Refusal refusal = refuse_product(d, kWeight, operands, columns)) return refusal;
   if (operands != Operands::kFloat16 && d.constant(kWeight) != nullptr) return "the weight is constant";
-  if (operands == Operands::kBfloat16 && winograd::refuse(d, kWeight, d.inputs[0].shape, d.outputs[0].shape) == nullptr)
-    return winograd::kIsFaster;
+  if (operands == Operands::kBfloat16 && winograd::refuse_conv(d) == nullptr) return winograd::kIsFaster;
   if (operands != Operands::kFloat32) return nullptr;
   const auto strides = attr_ints(*d.node, ConvAttr::kStrides);
   const bool has_strides = std::any_of(strides.begin(), strides.end(), [](std::int64_t s) { return s != 1; });
@@ -107,7 +106,7 @@ class Tile {
       group_ = block / s_.tiles.column_tiles;
       output_ = block % s_.tiles.column_tiles * s_.tiles.columns;
       outputs_ = std::min(s_.tiles.columns, s_.outputs - output_);
-      width_ = simd_implicit_gemm::padded(outputs_, loops_.lanes);
+      width_ = round_up(outputs_, loops_.lanes);
       pack_weights();
     }
     const std::int64_t first = index % s_.tiles.piece_tiles * s_.tiles.pieces;
@@ -130,7 +129,7 @@ class Tile {
     const float* const from = args_.in<float>(kWeight) + (group_ * s_.outputs + output_) * filter;
     if (outputs_ < width_ && !fill_by_parts(points_, parts_.weights, s_.depth * width_, 0.0f)) return;
     simd_implicit_gemm::for_each_panel(loops_.lanes, loops_.panel_vectors, outputs_, [&](std::int64_t m, std::int64_t count) {
-      const std::int64_t width = simd_implicit_gemm::padded(count, loops_.lanes);
+      const std::int64_t width = round_up(count, loops_.lanes);
       for (std::int64_t c = 0; s_.operands == Operands::kBfloat16 && c < s_.planes && !points_->stopped; ++c) {
         const float *const low = from + m * filter + 2 * c * taps, *const high = 2 * c + 1 < s_.channels ? low + taps : nullptr;
         product_.turn_words({low, high, filter, count, taps, width}, parts_.weights + m * s_.depth + c * taps * width, points_);

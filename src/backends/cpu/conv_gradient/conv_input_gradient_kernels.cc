@@ -34,7 +34,7 @@ struct InputGradientState {
   bool has_empty_phases() const { return depth == 0 || v.has_empty_phases() || h.has_empty_phases(); }
   // Whether most of a vector of input channels would be empty, so that vectors run over positions.
   bool has_few_channels() const { return 2 * channels <= simd_implicit_gemm::loops(isa).lanes; }
-  std::int64_t width() const { return simd_implicit_gemm::padded(tiles.columns, simd_implicit_gemm::loops(isa).lanes); }
+  std::int64_t width() const { return round_up(tiles.columns, simd_implicit_gemm::loops(isa).lanes); }
 };
 
 struct Parts {
@@ -133,7 +133,7 @@ class Tile {
       group_ = block / s_.tiles.column_tiles;
       channel_ = block % s_.tiles.column_tiles * s_.tiles.columns;
       channels_ = std::min(s_.tiles.columns, s_.channels - channel_);
-      width_ = simd_implicit_gemm::padded(channels_, loops_.lanes);
+      width_ = round_up(channels_, loops_.lanes);
       const bool has_bias = s_.gradient == 0 && args_.desc->has_input(kTransposedBias);
       bias_ = has_bias ? args_.in<float>(kTransposedBias) + group_ * s_.channels + channel_ : nullptr;
       if (!pack_weights()) return;
@@ -208,7 +208,7 @@ class Tile {
       if (stops(points_, 4 * taps * width_)) return false;
       if (s_.v.a.stride == 1 && s_.h.a.stride == 1) {
         simd_implicit_gemm::for_each_panel(loops_.lanes, loops_.panel_vectors, channels_, [&](std::int64_t c, std::int64_t count) {
-          const std::int64_t width = simd_implicit_gemm::padded(count, loops_.lanes);
+          const std::int64_t width = round_up(count, loops_.lanes);
           turn(m, c, count, parts_.weights + c * s_.depth + m * taps * width, width);
         });
         continue;
@@ -230,7 +230,7 @@ class Tile {
           const float* const from = parts_.filter + (y * s_.h.a.kernel + x) * width_;
           simd_implicit_gemm::for_each_panel(loops_.lanes, loops_.panel_vectors, channels_,
                                              [&](std::int64_t c, std::int64_t count) {
-                                               const std::int64_t width = simd_implicit_gemm::padded(count, loops_.lanes);
+                                               const std::int64_t width = round_up(count, loops_.lanes);
                                                std::copy_n(from + c, count, matrix + c * s_.planes * taps + k * width);
                                              });
           ++k;

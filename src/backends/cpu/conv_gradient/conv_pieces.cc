@@ -177,7 +177,7 @@ ProductTiles tile_product(Isa isa, const Pieces& pieces, const ProductWork& work
   const std::int64_t lanes = simd_implicit_gemm::loops(isa).lanes;
   ProductTiles t{};
   const auto cut = [&](std::int64_t columns) {
-    t.columns = std::min(work.columns, simd_implicit_gemm::padded(even_part(work.columns, columns), lanes));
+    t.columns = std::min(work.columns, round_up(even_part(work.columns, columns), lanes));
     t.column_tiles = ceil_div(work.columns, t.columns);
   };
   const auto share = [&](std::int64_t positions) {

@@ -47,7 +47,7 @@ struct Parts {
 
   Parts(const WeightGradientState& s, void* memory) {
     ScratchParts parts(memory);
-    const std::int64_t width = simd_implicit_gemm::padded(s.tile_outputs, simd_implicit_gemm::loops(s.isa).lanes);
+    const std::int64_t width = round_up(s.tile_outputs, simd_implicit_gemm::loops(s.isa).lanes);
     const std::int64_t most = s.pieces.most.positions(), all_rows = s.tile_rows + simd_implicit_gemm::kRows;
     planes = parts.take<float>(s.in_place ? 0 : copies_floats(s.pieces, s.channels_of(s.tile_rows)));
     turned = parts.take<float>(checked_mul(most, width));
@@ -74,7 +74,7 @@ void choose_tiles(WeightGradientState* s, std::uint32_t threads, double flops) {
   const std::int64_t lanes = simd_implicit_gemm::loops(s->isa).lanes;
   const auto cut = [&](std::int64_t outputs, std::int64_t rows) {
     s->output_tiles = ceil_div(s->outputs, outputs);
-    s->tile_outputs = std::min(s->outputs, simd_implicit_gemm::padded(ceil_div(s->outputs, s->output_tiles), lanes));
+    s->tile_outputs = std::min(s->outputs, round_up(ceil_div(s->outputs, s->output_tiles), lanes));
     s->output_tiles = ceil_div(s->outputs, s->tile_outputs);
     s->row_tiles = ceil_div(s->depth, rows);
     s->tile_rows = ceil_div(s->depth, s->row_tiles);
@@ -142,7 +142,7 @@ class Tile {
     rows_ = std::min(s_.tile_rows, s_.depth - row_);
     output_ = output_tile * s_.tile_outputs;
     outputs_ = std::min(s_.tile_outputs, s_.outputs - output_);
-    width_ = simd_implicit_gemm::padded(outputs_, loops_.lanes);
+    width_ = round_up(outputs_, loops_.lanes);
     if (!sum_up()) return;
     if (stops(points_, rows_ * outputs_)) return;
     float* const to = args_.out<float>() + (group_ * s_.outputs + output_) * s_.depth + row_;
@@ -228,7 +228,7 @@ class Tile {
     const float* const from =
         args_.in<float>(kGradient) + (group_ * s_.outputs + output_) * step + piece.row * s_.axes.h.output + piece.column;
     simd_implicit_gemm::for_each_panel(loops_.lanes, loops_.panel_vectors, outputs_, [&](std::int64_t m, std::int64_t count) {
-      const std::int64_t width = simd_implicit_gemm::padded(count, loops_.lanes);
+      const std::int64_t width = round_up(count, loops_.lanes);
       float* to = parts_.turned + m * all;
       if (count < width && !fill_by_parts(points_, to, all * width, 0.0f)) return;
       const auto image = [&](std::int64_t i) {

@@ -25,7 +25,7 @@ struct DepthwiseState {
   std::int64_t per_tile;  // planes, or channels over all images
 
   std::int64_t taps() const { return v.a.kernel * h.a.kernel; }
-  std::int64_t padded_taps() const { return simd_implicit_gemm::padded(taps(), simd_shifted_planes::kTaps); }
+  std::int64_t padded_taps() const { return round_up(taps(), simd_shifted_planes::kTaps); }
   // Whether some tap of a line is of the phase.
   bool has_columns(std::int64_t phase) const {
     for (std::int64_t x = 0; x < h.a.kernel; ++x) {

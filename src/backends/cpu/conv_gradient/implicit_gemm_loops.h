@@ -62,8 +62,6 @@ struct Loops {
 };
 const Loops& loops(Isa isa);
 
-static inline std::int64_t padded(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
-
 // Calls f(first column, columns) for the panels of a matrix of n columns; all but the last are whole vectors.
 template <typename F>
 static inline void for_each_panel(int lanes, int panel_vectors, std::int64_t n, F&& f) {

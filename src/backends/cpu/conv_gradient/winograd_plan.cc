@@ -13,7 +13,7 @@ namespace {
 // their bits would depend on the number of blocks.
 constexpr std::int64_t kFewestChannels = 16, kMostChannels = 1024;
 constexpr std::int64_t kMostInLine = 1 << 18;  // channels of both sides by the tiles of a line, which a block has at least
-constexpr std::int64_t kUsualBatch = 8;        // where only a run tells it
+constexpr std::int64_t kUsualBatch = 8;        // assumed for a Conv, and where the number of images is not known
 // A product of bfloat16 takes so much of the time of one of float32.
 constexpr double kOfBfloat16 = 0.55;
 
@@ -26,9 +26,7 @@ bool is_plain_3x3(const OpDesc& d, const Shape& x, const Shape& w) {
   return true;
 }
 
-}  // namespace
-
-Refusal refuse(const OpDesc& d, int weight, const Shape& x, const Shape& y) {
+Refusal refuse(const OpDesc& d, int weight, const Shape& x, const Shape& y, std::int64_t images) {
   const Shape& w = d.inputs[static_cast<std::size_t>(weight)].shape;
   if (!all_float32(d)) return kNeedsFloat32;
   if (d.strict) return kStrictRefusesWinograd;
@@ -41,13 +39,20 @@ Refusal refuse(const OpDesc& d, int weight, const Shape& x, const Shape& y) {
   if (x[2] <= 0 || x[3] <= 0 || y[2] <= 0 || y[3] <= 0) return "images of any size";
   if (!is_plain_3x3(d, x, w)) return "only without strides and dilations";
   if (std::max(x[3], y[3]) / kTile > kMostInLine / (w[0] + w[1])) return "the lines are too long";
-  const std::int64_t images = y[0] < 0 ? kUsualBatch : std::max<std::int64_t>(1, y[0]);
   const double pairs = static_cast<double>(w[0]) * static_cast<double>(w[1]), tiles = count_tiles(images, y[2], y[3]);
   const double direct = 9 * static_cast<double>(images) * static_cast<double>(y[2]) * static_cast<double>(y[3]) * pairs *
                         (d.precision == Precision::kBfloat16 ? kOfBfloat16 : 1.0);
   const double here = kPositions * (tiles * pairs + pixel_work(w[1], w[0], tiles) + filter_work(w[1], w[0]));
   return here < direct ? nullptr : "direct products are faster";
 }
+
+}  // namespace
+
+Refusal refuse(const OpDesc& d, int weight, const Shape& x, const Shape& y) {
+  return refuse(d, weight, x, y, y.rank() == 0 || y[0] < 0 ? kUsualBatch : std::max<std::int64_t>(1, y[0]));
+}
+
+Refusal refuse_conv(const OpDesc& d) { return refuse(d, 1, d.inputs[0].shape, d.outputs[0].shape, kUsualBatch); }
 
 std::int64_t block_tiles(std::int64_t channels, std::int64_t outputs) {
   constexpr std::int64_t kBytes = 768 << 10, kFewest = 32, kMost = 128;

@@ -70,7 +70,7 @@ struct Parts {
 
 Refusal supports_conv(const OpDesc& d) {
   if (d.constant(kWeight) != nullptr) return "the weight is constant";
-  return winograd::refuse(d, kWeight, d.inputs[0].shape, d.outputs[0].shape);
+  return winograd::refuse_conv(d);
 }
 Refusal supports_gradient(const OpDesc& d) { return winograd::refuse(d, kWeight, d.outputs[0].shape, d.inputs[kGradient].shape); }
 

@@ -50,7 +50,7 @@ struct Parts {
   Parts(const WinogradGradientState& s, void* memory) {
     ScratchParts parts(memory);
     const winograd::Blocks& b = s.blocks;
-    width = simd_implicit_gemm::padded(s.tile_outputs, simd_implicit_gemm::loops(s.isa).lanes);
+    width = round_up(s.tile_outputs, simd_implicit_gemm::loops(s.isa).lanes);
     const std::int64_t rows_of_sums = s.tile_channels + simd_implicit_gemm::kRows;
     planes = parts.take<float>(std::max(checked_mul(checked_mul(b.most_in_rows(), s.h.input), s.tile_channels),
                                         checked_mul(checked_mul(b.most_rows(), s.h.output), s.tile_outputs)));
@@ -70,7 +70,7 @@ Refusal supports(const OpDesc& d) { return winograd::refuse(d, kWeight, d.inputs
 // want. The sums do not depend on it.
 void choose_tiles(std::int64_t threads, WinogradGradientState* s) {
   const auto cut = [](std::int64_t all, std::int64_t most, std::int64_t* size, std::int64_t* count) {
-    *size = std::min(all, simd_implicit_gemm::padded(ceil_div(all, ceil_div(all, most)), kFewestChannels));
+    *size = std::min(all, round_up(ceil_div(all, ceil_div(all, most)), kFewestChannels));
     *count = ceil_div(all, *size);
   };
   const auto cut_both = [&](std::int64_t channels, std::int64_t outputs) {
@@ -134,7 +134,7 @@ class Tile {
     channels_ = std::min(s_.tile_channels, s_.channels - channel_);
     output_ = part % s_.output_tiles * s_.tile_outputs;
     outputs_ = std::min(s_.tile_outputs, s_.outputs - output_);
-    width_ = simd_implicit_gemm::padded(outputs_, product_.lanes);
+    width_ = round_up(outputs_, product_.lanes);
     sums_step_ = step_of((channels_ + simd_implicit_gemm::kRows) * width_);
     const std::int64_t end = s_.is_split ? (chain + 1) * s_.chain : s_.blocks.count();
     if (!sum_up(chain * s_.chain, std::min(end, s_.blocks.count())) || stops(points_, 9 * channels_ * width_)) return;
@@ -232,7 +232,7 @@ class Tile {
     }
     bool done = true;
     simd_implicit_gemm::for_each_panel(product_.lanes, product_.panel_vectors, outputs_, [&](std::int64_t m, std::int64_t count) {
-      const std::int64_t row = simd_implicit_gemm::padded(count, product_.lanes);
+      const std::int64_t row = round_up(count, product_.lanes);
       const simd_winograd_gradient::Gradients g{
           parts_.planes + m, block.rows, s_.h.output, outputs_, ceil_div(block.rows, std::int64_t{winograd::kTile}),
           s_.blocks.tiles_x, count};

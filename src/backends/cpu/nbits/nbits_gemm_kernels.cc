@@ -17,7 +17,8 @@ using namespace matmul_nbits;
 constexpr std::int64_t kMostRows = 630;  // of a tile
 constexpr double kLeastTile = 400'000;   // multiply-adds of a tile that is worth dealing out
 constexpr std::int64_t kTilesPerThread = 8;
-constexpr double kStreamTile = 300'000;  // multiply-adds of a tile of few rows, some 10 us
+constexpr double kStreamTile = 300'000;         // multiply-adds of a tile of few rows, some 10 us
+constexpr std::int64_t kMostInChain = 1 << 12;  // products of a block, which are one chain of sums: longer ones round more
 
 struct NBitsState {
   Isa isa;
@@ -29,6 +30,8 @@ struct NBitsState {
 
 Refusal supports(const OpDesc& d) {
   if (quantizes_rows(*d.node, given(d, kGroups))) return "accuracy_level 4, whose rows are quantized";
+  const BlockShape b = block_shape(*d.node);
+  if (std::min(b.block, b.k) > kMostInChain) return "its sums are long";
   return refusal_of_weights(d);
 }
 

@@ -52,8 +52,8 @@ void plan_window(const OpDesc& d, const Window& window, KernelPlan* plan) {
   s.planes_per_tile = 1;
   if (s.strips == 1) {
     // Copying and starting a row cost about as much as 32 multiply-adds for each element.
-    const double cost = static_cast<double>(g.out_height * ((g.out_width + lanes - 1) / lanes * lanes)) *
-                        (static_cast<double>(g.kernel_h * g.kernel_w) + 32.0);
+    const double cost =
+        static_cast<double>(g.out_height * round_up(g.out_width, lanes)) * (static_cast<double>(g.kernel_h * g.kernel_w) + 32.0);
     s.planes_per_tile = units_per_tile(std::max<std::int64_t>(1, s.planes / kManyTiles), cost);
   }
   plan->tiles = checked_mul(ceil_div(s.planes, s.planes_per_tile), s.strips);

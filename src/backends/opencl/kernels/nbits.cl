@@ -2,7 +2,7 @@
 // column][32], the first number in the lowest bits; scales and zero points [columns / 32][blocks][32].
 
 #define EVN_PANEL 32
-#define EVN_CHAIN 64  // blocks that are added up by themselves, as long chains round more
+#define EVN_CHAIN 64  // words of a block, and parts of blocks, that are added up by themselves, as long chains round more
 #define VU EVN_CAT(uint, EVN_LANES)
 #define TO_VF(v) EVN_CAT(convert_float, EVN_LANES)(EVN_CAT(as_int, EVN_LANES)(v))
 
@@ -40,35 +40,39 @@ typedef struct {
       total[r] = all[r] = (VF)0.0f;                                                                                        \
     }                                                                                                                      \
     const int step = 32 / p.bits;                                                                                          \
+    long parts = 0;                                                                                                        \
     for (int b = 0; b < p.blocks; ++b) {                                                                                   \
       const VF z = p.has_zeros ? LOADV(zeros + z0 + numbers + (long)b * EVN_PANEL) : (VF)(float)(1 << (p.bits - 1));       \
-      const long end = min((long)(b + 1) * p.block, p.k);                                                                  \
-      VF part[COUNT];                                                                                                      \
-      for (int r = 0; r < COUNT; ++r) part[r] = (VF)0.0f;                                                                  \
+      const long block_end = min((long)(b + 1) * p.block, p.k);                                                            \
       long k = (long)b * p.block;                                                                                          \
       global const uint* at = words + k / step * EVN_PANEL;                                                                \
-      for (; k + step <= end; k += step, at += EVN_PANEL) {                                                                \
-        const VU word = EVN_CAT(vload, EVN_LANES)(0, at);                                                                  \
-        if (p.bits == 4) {                                                                                                 \
-          EVN_STEP(0, 4, EACH) EVN_STEP(1, 4, EACH) EVN_STEP(2, 4, EACH) EVN_STEP(3, 4, EACH)                              \
-          EVN_STEP(4, 4, EACH) EVN_STEP(5, 4, EACH) EVN_STEP(6, 4, EACH) EVN_STEP(7, 4, EACH)                              \
-        } else {                                                                                                           \
-          EVN_STEP(0, 8, EACH) EVN_STEP(1, 8, EACH) EVN_STEP(2, 8, EACH) EVN_STEP(3, 8, EACH)                              \
+      while (k < block_end) {                                                                                              \
+        const long end = min(k + EVN_CHAIN * step, block_end);                                                             \
+        VF part[COUNT];                                                                                                    \
+        for (int r = 0; r < COUNT; ++r) part[r] = (VF)0.0f;                                                                \
+        for (; k + step <= end; k += step, at += EVN_PANEL) {                                                              \
+          const VU word = EVN_CAT(vload, EVN_LANES)(0, at);                                                                \
+          if (p.bits == 4) {                                                                                               \
+            EVN_STEP(0, 4, EACH) EVN_STEP(1, 4, EACH) EVN_STEP(2, 4, EACH) EVN_STEP(3, 4, EACH)                            \
+            EVN_STEP(4, 4, EACH) EVN_STEP(5, 4, EACH) EVN_STEP(6, 4, EACH) EVN_STEP(7, 4, EACH)                            \
+          } else {                                                                                                         \
+            EVN_STEP(0, 8, EACH) EVN_STEP(1, 8, EACH) EVN_STEP(2, 8, EACH) EVN_STEP(3, 8, EACH)                            \
+          }                                                                                                                \
         }                                                                                                                  \
-      }                                                                                                                    \
-      if (k < end) {                                                                                                       \
-        VU word = EVN_CAT(vload, EVN_LANES)(0, at);                                                                        \
-        for (; k < end; ++k, word >>= (uint)p.bits) {                                                                      \
-          const VF q = TO_VF(word & ((1u << p.bits) - 1u)) - z;                                                            \
-          EACH(EVN_ADD, k)                                                                                                 \
+        if (k < end) {                                                                                                     \
+          VU word = EVN_CAT(vload, EVN_LANES)(0, at);                                                                      \
+          for (; k < end; ++k, word >>= (uint)p.bits) {                                                                    \
+            const VF q = TO_VF(word & ((1u << p.bits) - 1u)) - z;                                                          \
+            EACH(EVN_ADD, k)                                                                                               \
+          }                                                                                                                \
         }                                                                                                                  \
-      }                                                                                                                    \
-      const VF scale = LOADV(scales + s0 + numbers + (long)b * EVN_PANEL);                                                 \
-      for (int r = 0; r < COUNT; ++r) total[r] = fma(part[r], scale, total[r]);                                            \
-      if ((b + 1) % EVN_CHAIN != 0) continue;                                                                              \
-      for (int r = 0; r < COUNT; ++r) {                                                                                    \
-        all[r] += total[r];                                                                                                \
-        total[r] = (VF)0.0f;                                                                                               \
+        const VF scale = LOADV(scales + s0 + numbers + (long)b * EVN_PANEL);                                               \
+        for (int r = 0; r < COUNT; ++r) total[r] = fma(part[r], scale, total[r]);                                          \
+        if (++parts % EVN_CHAIN != 0) continue;                                                                            \
+        for (int r = 0; r < COUNT; ++r) {                                                                                  \
+          all[r] += total[r];                                                                                              \
+          total[r] = (VF)0.0f;                                                                                             \
+        }                                                                                                                  \
       }                                                                                                                    \
     }                                                                                                                      \
     const int lanes = (int)min(p.n - column, (long)EVN_LANES);                                                             \

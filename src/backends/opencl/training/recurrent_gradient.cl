@@ -16,7 +16,7 @@ typedef struct {
   long steps, batch, hidden, padded;
 } Back;
 
-// The slope at x, where the activation is y; at corners that of the left side.
+// Slope at x, where the activation is y. At a corner it is that of the left side; HardSigmoid has 0 at both of its corners.
 static inline VF slope_of(VF x, VF y, Activation f) {
   const VF none = (VF)0.0f, one = (VF)1.0f, a = (VF)f.a;
   switch (f.kind) {
@@ -35,7 +35,7 @@ static inline VF slope_of(VF x, VF y, Activation f) {
       const VF above = inside > none ? a : none;
       return inside < one ? above : none;
     }
-    case kEluFn: return x < none ? f.a * exp_of(x) : one;
+    case kEluFn: return x > none ? one : f.a * exp_of(x);
     case kSoftsignFn: return 1.0f / ((1.0f + fabs(x)) * (1.0f + fabs(x)));
     default: return 1.0f / (1.0f + exp_of(-x));
   }

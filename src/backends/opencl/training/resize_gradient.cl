@@ -17,7 +17,9 @@ typedef struct {
   long step, start, unit;  // coordinates are (step * position + start) / unit; unit 0: by `scale`
 } Axis;
 
-#define EVN_OUTSIDE INT_MIN  // the first tap of a position that is extrapolated
+// First taps of positions that are extrapolated: in front of x and behind it.
+#define EVN_IN_FRONT INT_MIN
+#define EVN_BEHIND INT_MAX
 
 static inline float coordinate_of(const Axis* a, int position) {
   const float x = (float)position, last = (float)(a->in - 1), length = a->scale * (float)a->in;
@@ -80,7 +82,7 @@ EVN_KERNEL void axis_taps(global int* firsts, ulong firsts0, global float* weigh
   global int* first = firsts + firsts0 + position;
   global float* weight = weights + weights0 + (long)position * a.taps;
   if (a.coordinates == 5 && !(coordinate_of(&a, position) >= 0.0f && coordinate_of(&a, position) <= (float)(a.in - 1))) {
-    *first = EVN_OUTSIDE;
+    *first = coordinate_of(&a, position) > 0.0f ? EVN_BEHIND : EVN_IN_FRONT;
     return;
   }
   const Place at = place_of(&a, position);
@@ -100,25 +102,33 @@ EVN_KERNEL void axis_taps(global int* firsts, ulong firsts0, global float* weigh
   for (int i = 0; i < a.taps; ++i) weight[i] /= sum;
 }
 
-// From which position to which an element is sampled: ranges [element][begin, end]. Grid: elements.
+// First position whose tap `offset`, within x, lies at element `bound` or behind it; a.out if there is none. First taps ascend with
+// the position, or descend with it if `from_end`; then positions are counted from the last one.
+static inline int first_reaching(const Axis* a, global const int* firsts, bool from_end, int offset, int bound) {
+  int low = 0, high = a->out;
+  while (low < high) {
+    const int middle = low + (high - low) / 2, first = firsts[from_end ? a->out - 1 - middle : middle];
+    const bool reaches = first != EVN_IN_FRONT && (first == EVN_BEHIND || clamp(first + offset, 0, a->in - 1) >= bound);
+    if (reaches) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+// Positions that an element is sampled for: ranges [element][begin, end]. Grid: elements.
 EVN_KERNEL void axis_ranges(global const int* firsts, ulong firsts0, global int* ranges, ulong ranges0, Axis a) {
   const int i = get_global_id(0);
   if (i >= a.in) return;
-  int begin = 0, end = 0;
-  for (int position = 0; position < a.out; ++position) {
-    const int first = firsts[firsts0 + position];
-    if (first == EVN_OUTSIDE || clamp(first, 0, a.in - 1) > i || clamp(first + a.taps - 1, 0, a.in - 1) < i) continue;
-    if (end == 0) begin = position;
-    end = position + 1;
-  }
-  ranges[ranges0 + 2L * i] = begin;
-  ranges[ranges0 + 2L * i + 1] = end;
+  firsts += firsts0;
+  const bool from_end = a.coordinates == 5 && a.roi_end < a.roi_begin;
+  const int begin = first_reaching(&a, firsts, from_end, a.taps - 1, i), end = first_reaching(&a, firsts, from_end, 0, i + 1);
+  ranges[ranges0 + 2L * i] = from_end ? a.out - end : begin;
+  ranges[ranges0 + 2L * i + 1] = from_end ? a.out - begin : end;
 }
 
 // The weight of element i in a position: those of taps outside x are of the element at the border.
 static inline float share_of(const Axis* a, global const int* firsts, global const float* weights, int position, int i) {
   const int first = firsts[position];
-  if (first == EVN_OUTSIDE) return 0.0f;
   weights += (long)position * a->taps;
   if (i > 0 && i < a->in - 1) return i >= first && i < first + a->taps ? weights[i - first] : 0.0f;
   float sum = 0.0f;

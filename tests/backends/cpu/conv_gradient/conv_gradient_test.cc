@@ -2,6 +2,7 @@
 #include "ops/gradient.h"
 #include "ops/merge.h"
 #include "tests/backends/cpu/kernel_check.h"
+#include "tests/support/turn.h"
 
 namespace evn::test::conv_gradient_test {
 namespace {
@@ -118,13 +119,18 @@ KernelCheck computed_conv(std::int64_t n, const Channels& c, const Spatial& s) {
 
 TEST(CpuConvGradient, Winograd) {
   const Channels channels[] = {{48, 64}, {65, 56}, {64, 130}};
-  std::size_t i = 0;
-  for (const Spatial& s : winograd_images()) {
-    const Channels& c = channels[i++ % std::size(channels)];
+  const std::vector<Spatial> all = winograd_images();
+  const InTurn numbers(3);
+  for (std::size_t i = static_cast<std::size_t>(numbers.first) - 1; i < all.size(); i += static_cast<std::size_t>(numbers.step)) {
+    const Spatial& s = all[i];
+    const Channels& c = channels[i % std::size(channels)];
     check_both(2, c, s, {"conv_input_gradient", "conv_input_gradient_winograd"},
                {"conv_weight_gradient", "conv_weight_gradient_winograd"});
     computed_conv(2, c, s).kernels({"conv_dynamic_weight", "conv_dynamic_weight_winograd"}).run();
   }
+  // Joined requests: one image is computed as many are.
+  for (const std::int64_t n : {1, 2})
+    computed_conv(n, {48, 64}, {{13, 14}, {3, 3}, {}, {}, {1, 1, 1, 1}}).kernels({"conv_dynamic_weight_winograd"}).run();
   // Several chains of blocks, which threads divide, and pads of which the derivative by the input has negative ones.
   const Spatial large{{96, 50}, {3, 3}, {}, {}, {3, 3, 3, 3}};
   check_both(2, {48, 56}, large, {"conv_input_gradient_winograd"}, {"conv_weight_gradient", "conv_weight_gradient_winograd"});

@@ -100,6 +100,20 @@ TEST(MatMulNBitsKernel, ManyRowsAreTheReference) {
   }
 }
 
+// Terms that are alike round the same way: the error grows with the length of a chain of sums.
+TEST(MatMulNBitsKernel, LongSumsOfLikeTerms) {
+  constexpr std::int64_t kBlock = 1 << 12, kColumns = 3;
+  for (const std::int64_t bits : {4, 8}) {
+    for (const std::int64_t m : {1, 9}) {
+      KernelCheck check("com.microsoft::MatMulNBits", 1);
+      check.integer("K", kBlock).integer("N", kColumns).integer("bits", bits).integer("block_size", kBlock);
+      const std::vector<std::uint8_t> ones(static_cast<std::size_t>(kColumns * kBlock * bits / 8), bits == 4 ? 0x99 : 0x81);
+      check.input({m, kBlock}, false, 0.1f, 0.1f).input_of({kColumns, 1, kBlock * bits / 8}, ones, true);
+      check.input({kColumns, 1}, true, 1, 1).kernel("matmul_nbits").run();
+    }
+  }
+}
+
 TEST(MatMulNBitsKernel, ManyColumnsAreCutIntoTiles) {
   for (const std::int64_t bits : {4, 8}) {
     check({1, 1000, 3000, bits, 32, Zeros::kPacked});
