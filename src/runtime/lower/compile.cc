@@ -360,8 +360,8 @@ CompiledGraph compile(ModelPtr model, const SessionRequest& request, const Cache
   check_pass_names(request.disabled_passes, true, EVN_ERROR_INVALID_ARGUMENT, "disabled_passes");
   c.is_small = request.memory == MemoryPlan::kSmall;
   c.placement = place(*c.model, request);
-  c.assigned = request.assigned;
-  c.raw_outputs = request.raw_outputs;
+  c.assigned = request.role.assigned;
+  c.raw_outputs = request.role.raw_outputs;
   c.devices.push_back(&c.model->runtime->cpu());
   analyse(c, c.settings->config.disabled_passes, request.disabled_passes);
   require_room(c);
@@ -404,7 +404,7 @@ CompiledGraph compile_unpacked(ModelPtr model, const SessionRequest& request) {
   c.settings = request.settings != nullptr ? request.settings : c.model->runtime->settings();
   c.is_small = request.memory == MemoryPlan::kSmall;
   c.placement = place(*c.model, request);
-  c.raw_outputs = request.raw_outputs;
+  c.raw_outputs = request.role.raw_outputs;
   c.devices.push_back(&c.model->runtime->cpu());
   analyse(c, c.settings->config.disabled_passes, request.disabled_passes);
   pretend_to_pack(c);

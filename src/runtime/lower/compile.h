@@ -102,12 +102,12 @@ struct CompiledGraph {
   std::unique_ptr<KeptCopies> kept = std::make_unique<KeptCopies>();  // copies of constants that this and its plans use
   std::shared_ptr<ProductTrials> trials;       // of products with a rival; null: there are none, or compiled to be estimated
   std::shared_ptr<SharedPlans> plans;          // of the sessions that have this; null: compiled to be estimated
-  bool raw_outputs = false;                    // SessionRequest's
+  bool raw_outputs = false;                    // SessionRole's
   bool is_small = false;                       // compiled for MemoryPlan::kSmall
-  std::uint64_t arena_limit = 0;               // SessionRequest's
-  bool is_paged = false;                       // some packed copies may be dropped (weights/weight_pager.h)
+  std::uint64_t arena_limit = 0;               // SessionOptions'
+  bool is_paged = false;                       // some packed copies may be dropped (loaded/weight_pager.h)
   std::string spared;                          // what the memory ladder did when it was compiled, for explain; "": nothing
-  std::shared_ptr<const Assignment> assigned;  // SessionRequest's; null: none
+  std::shared_ptr<const Assignment> assigned;  // SessionRole's; null: none
   bool unpacked = false;                       // compiled to be estimated, with nothing packed
   bool has_runtime_values = false;             // some node runs on the host, or an input is no tensor
 

@@ -11,32 +11,32 @@
 
 namespace evn {
 
-class PlanArenas;
 class PlanRoots;
 class StepFormer;
 struct CompiledGraph;
 struct PlanStep;
+struct PlanWork;
 
 // What a pass found in one graph.
 class LoweringPass {
  public:
   virtual ~LoweringPass() = default;
 
-  // Takes further nodes into the step that is being formed (StepFormer::draft_), if its shapes allow it. Returns whether it did.
-  virtual bool extend(StepFormer&) const { return false; }
+  // Takes further nodes into the step that is being formed (StepFormer::draft), if its shapes allow it. Returns whether it did.
+  virtual bool extend(PlanWork&, StepFormer&) const { return false; }
 
   // Whether the node needs no step; then its outputs have been given roots.
-  virtual bool elide(PlanRoots&, std::int32_t /*node*/) const { return false; }
+  virtual bool elide(PlanWork&, PlanRoots&, std::int32_t /*node*/) const { return false; }
 
   // Whether a node that this pass elided stays so for other dims (replan.cc); then its outputs' roots have been given their places.
-  virtual bool respecialize(PlanArenas&, std::int32_t /*node*/) const { return true; }
+  virtual bool respecialize(PlanWork&, std::int32_t /*node*/) const { return true; }
 
   // The root into which the step that begins with `node` should write v, channels last; -1: where it likes.
-  virtual std::int32_t output_root(PlanRoots&, ValueId /*v*/, std::int32_t /*node*/) const { return -1; }
+  virtual std::int32_t output_root(PlanWork&, PlanRoots&, ValueId /*v*/, std::int32_t /*node*/) const { return -1; }
 
   // Changes a step whose inputs have these roots before its kernel plans. `placed`: the root that output 0 is to be written into,
   // or -1.
-  virtual bool finish(PlanRoots&, PlanStep*, std::span<const std::int32_t> /*inputs*/, std::int32_t /*placed*/) const {
+  virtual bool finish(PlanWork&, PlanRoots&, PlanStep*, std::span<const std::int32_t> /*inputs*/, std::int32_t /*placed*/) const {
     return false;
   }
 };

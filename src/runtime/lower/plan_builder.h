@@ -1,16 +1,16 @@
-// What making a plan for a run (plan.cc) and telling what one would take (estimate.cc) share: from a signature's inputs to its
-// outputs, node by node. Which nodes there are, and their shapes, is decided by who derives from it.
+// Builds a plan from a signature's inputs to its outputs, node by node: for a run (plan.cc), and to estimate what one would take
+// (estimate.cc). The planner that owns the builder decides which nodes there are, and their shapes.
 #pragma once
 
 #include "runtime/lower/plan_steps.h"
 
 namespace evn {
 
-class PlanBuilder : public PlanSteps {
+class PlanBuilder {
  public:
-  using PlanSteps::PlanSteps;
+  PlanBuilder(PlanWork& work, PlanRoots& roots) : w_(work), roots_(roots), former_(work), steps_(work, former_, roots) {}
 
-  // Reserves memory for the steps of the nodes from s_.first_node to `end`: kernels keep addresses of descs.
+  // Reserves memory for the steps of the nodes from PlanState::first_node to `end`: kernels keep addresses of descs.
   void reserve(std::size_t end);
 
   // Begins a plan that goes on from another one's state.
@@ -23,7 +23,6 @@ class PlanBuilder : public PlanSteps {
   void add_node(std::int32_t index);
 
   // Brings output j of the graph to where it is wanted.
-  void add_early_outputs();
   void add_output(std::size_t j);
 
   // Makes `to` lie where `from` does.
@@ -31,6 +30,12 @@ class PlanBuilder : public PlanSteps {
 
  private:
   void add_view(std::int32_t index);
+  void add_early_outputs();
+
+  PlanWork& w_;
+  PlanRoots& roots_;
+  StepFormer former_;
+  PlanSteps steps_;
 };
 
 }  // namespace evn

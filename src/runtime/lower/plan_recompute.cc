@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "memory/recompute.h"
+#include "runtime/lower/plan_arenas.h"
 #include "runtime/lower/plan_order.h"
 
 namespace evn {
@@ -24,7 +25,7 @@ constexpr double kOperationsPerByte = 8;
 class StepRecompute {
  public:
   // `alignment`: of the arena of the device that computes.
-  StepRecompute(PlanArenas& plan, std::size_t alignment) : a_(plan), plan_(*plan.plan_), s_(plan.s_), alignment_(alignment) {}
+  StepRecompute(PlanWork& plan, std::size_t alignment) : a_(plan), plan_(*plan.plan), s_(plan.state), alignment_(alignment) {}
 
   const RecomputeProblem& problem() {
     version_.assign(s_.roots.size(), -1);
@@ -85,7 +86,7 @@ class StepRecompute {
   };
 
   struct Writers {
-    std::vector<Part> parts;
+    std::multimap<std::size_t, Part> parts;  // by their beginning
     bool is_viewed = false;
     bool is_fixed = false;  // more happens to it than that it is written once, or in parts that do not meet, or in place
   };
@@ -93,15 +94,25 @@ class StepRecompute {
   void find_writers() {
     writers_.assign(s_.roots.size(), {});
     for (std::size_t r = 0; r < s_.roots.size(); ++r) {
+      cancellation_point();
       const std::int32_t owner = owner_of(static_cast<std::int32_t>(r));
       Writers& w = writers_[static_cast<std::size_t>(owner)];
       w.is_viewed |= root(static_cast<std::int32_t>(r)).view.exists();
       w.is_fixed |= root(static_cast<std::int32_t>(r)).written_over;
     }
     std::vector<bool> seen(s_.roots.size(), false);
-    for (const PlanStep& step : plan_.steps) {
+    std::vector<std::int32_t> read_by(s_.roots.size(), -1);  // the last step that reads it
+    for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+      const PlanStep& step = plan_.steps[i];
+      const auto number = static_cast<std::int32_t>(i);
       const Args args = args_of(step);
+      for (std::size_t k = 0; k < args.inputs; ++k) {
+        cancellation_point();
+        const std::int32_t owner = written_owner(step.buffers + k);
+        if (owner >= 0) read_by[static_cast<std::size_t>(owner)] = number;
+      }
       for (std::size_t k = 0; k < args.outputs; ++k) {
+        cancellation_point();
         const std::size_t buffer = step.buffers + args.inputs + k;
         const std::int32_t owner = written_owner(buffer);
         if (owner < 0) continue;
@@ -114,8 +125,9 @@ class StepRecompute {
           part = {view.skip, view.skip + static_cast<std::size_t>(view.channels) * element,
                   static_cast<std::size_t>(view.pitch) * element};
         if (w.is_viewed) add_part(&w, part);
-        if (!w.is_viewed && seen[static_cast<std::size_t>(owner)] && !reads(step, owner)) w.is_fixed = true;
-        seen[static_cast<std::size_t>(owner)] = true;
+        const auto o = static_cast<std::size_t>(owner);
+        if (!w.is_viewed && seen[o] && read_by[o] != number) w.is_fixed = true;
+        seen[o] = true;
       }
     }
   }
@@ -123,21 +135,13 @@ class StepRecompute {
   static void add_part(Writers* w, const Part& part) {
     cancellation_point(8);
     if (w->is_fixed) return;
-    const auto behind =
-        std::lower_bound(w->parts.begin(), w->parts.end(), part.begin, [](const Part& p, std::size_t b) { return p.begin < b; });
-    const auto conflicts = [&](const Part& other) {
+    const auto behind = w->parts.lower_bound(part.begin);
+    const auto conflicts = [&](const auto& entry) {
+      const Part& other = entry.second;
       return part.pitch != other.pitch || (part.begin < other.end && other.begin < part.end);
     };
     w->is_fixed = (behind != w->parts.end() && conflicts(*behind)) || (behind != w->parts.begin() && conflicts(*std::prev(behind)));
-    w->parts.insert(behind, part);
-  }
-
-  bool reads(const PlanStep& step, std::int32_t owner) {
-    const Args args = args_of(step);
-    for (std::size_t k = 0; k < args.inputs; ++k) {
-      if (written_owner(step.buffers + k) == owner) return true;
-    }
-    return false;
+    w->parts.emplace_hint(behind, part.begin, part);
   }
 
   std::int32_t add_value(std::int32_t owner) {
@@ -148,6 +152,8 @@ class StepRecompute {
     value.is_kept = writers_[static_cast<std::size_t>(owner)].is_fixed;
     problem_.values.push_back(value);
     owners_.push_back(owner);
+    read_by_.push_back(-1);
+    written_by_.push_back(-1);
     return static_cast<std::int32_t>(problem_.values.size() - 1);
   }
 
@@ -159,7 +165,9 @@ class StepRecompute {
     s.once = step.kind == PlanStep::Kind::kCopy || (step.kind == PlanStep::Kind::kKernel && is_custom(step));
     // Kernels say what they compute and move; a re-layout reads and writes its value.
     s.cost = 1 + step.plan.flops / kOperationsPerByte + step.plan.bytes;
+    const auto number = static_cast<std::int32_t>(i);
     for (std::size_t k = 0; k < args.inputs; ++k) {
+      cancellation_point();
       const std::int32_t owner = written_owner(step.buffers + k);
       if (const std::int32_t r = s_.buffer_roots[step.buffers + k]; r >= 0 && step.plan.bytes == 0)
         s.cost += static_cast<double>(root(r).bytes);
@@ -167,13 +175,14 @@ class StepRecompute {
       const std::int32_t value = version_[static_cast<std::size_t>(owner)];
       EVN_CHECK(value >= 0);
       s.once |= problem_.values[static_cast<std::size_t>(value)].is_kept;
-      if (std::find(s.reads.begin(), s.reads.end(), value) == s.reads.end()) s.reads.push_back(value);
+      if (std::exchange(read_by_[static_cast<std::size_t>(value)], number) != number) s.reads.push_back(value);
     }
     for (std::size_t k = 0; k < args.outputs; ++k) {
+      cancellation_point();
       const std::int32_t owner = written_owner(step.buffers + args.inputs + k);
       if (owner < 0) continue;
       if (step.kind == PlanStep::Kind::kKernel) s.once |= step.desc.outputs[k].dtype == DType::kString;
-      write(&s, owner);
+      write(&s, number, owner);
     }
     if (step.kind != PlanStep::Kind::kKernel) return;
     if (const std::int32_t r = s_.buffer_roots[step.buffers + args.inputs + args.outputs]; r >= 0)
@@ -181,17 +190,18 @@ class StepRecompute {
   }
 
   bool is_custom(const PlanStep& step) const {
-    const auto custom = [&](std::int32_t node) { return a_.graph_.nodes[static_cast<std::size_t>(node)].op->custom != nullptr; };
+    const auto custom = [&](std::int32_t node) { return a_.graph.nodes[static_cast<std::size_t>(node)].op->custom != nullptr; };
     return custom(step.node) || std::any_of(step.absorbed.begin(), step.absorbed.end(), custom);
   }
 
-  void write(RecomputeStep* s, std::int32_t owner) {
+  void write(RecomputeStep* s, std::int32_t number, std::int32_t owner) {
     const Writers& w = writers_[static_cast<std::size_t>(owner)];
     std::int32_t& now = version_[static_cast<std::size_t>(owner)];
     s->once |= w.is_fixed;
-    if (now >= 0 && std::find(s->writes.begin(), s->writes.end(), now) != s->writes.end()) return;
+    if (now >= 0 && written_by_[static_cast<std::size_t>(now)] == number) return;
     const std::int32_t before = now;
     if (now < 0 || !(w.is_viewed || w.is_fixed)) now = add_value(owner);
+    written_by_[static_cast<std::size_t>(now)] = number;
     s->writes.push_back(now);
     s->over.push_back(before == now ? -1 : before);
   }
@@ -246,17 +256,18 @@ class StepRecompute {
       plan_.buffers.resize(plan_.buffers.size() + count);
       for (std::size_t k = 0; k < count; ++k) s_.buffer_roots.push_back(given_roots_[from + k]);
     }
-    std::vector<std::pair<std::int32_t, std::int32_t>> reads_now, writes_now;  // owner in the plan, and now
+    std::map<std::int32_t, std::int32_t> reads_now, writes_now;  // the root of a value now, by its root in the plan as it was
     for (std::size_t k = 0; k < s.reads.size(); ++k)
-      reads_now.emplace_back(owners_[static_cast<std::size_t>(s.reads[k])], root_of_[static_cast<std::size_t>(r.reads[k])]);
+      reads_now.emplace(owners_[static_cast<std::size_t>(s.reads[k])], root_of_[static_cast<std::size_t>(r.reads[k])]);
     for (std::size_t k = 0; k < s.writes.size(); ++k)
-      writes_now.emplace_back(owners_[static_cast<std::size_t>(s.writes[k])], choose_root(r.writes[k], s.writes[k], r.in_place[k]));
+      writes_now.emplace(owners_[static_cast<std::size_t>(s.writes[k])], choose_root(r.writes[k], s.writes[k], r.in_place[k]));
     for (std::size_t k = 0; k + 1 < count; ++k) {
+      cancellation_point(8);
       const std::int32_t given = given_roots_[from + k];
       const std::int32_t owner = given < 0 ? -1 : written(given);
       if (owner < 0) continue;
       const auto& now = k < args.inputs ? reads_now : writes_now;
-      const auto it = std::find_if(now.begin(), now.end(), [&](const auto& entry) { return entry.first == owner; });
+      const auto it = now.find(owner);
       EVN_CHECK(it != now.end() && it->second >= 0);
       s_.buffer_roots[step->buffers + k] = moved(given, it->second);
     }
@@ -272,6 +283,7 @@ class StepRecompute {
       const Args args = args_of(step);
       const std::size_t count = args.inputs + args.outputs + (step.kind == PlanStep::Kind::kKernel ? 1 : 0);
       for (std::size_t k = 0; k < count; ++k) {
+        cancellation_point();
         const std::int32_t owner = written_owner(step.buffers + k);
         if (owner < 0) continue;
         PlanRoot& r = root(owner);
@@ -282,7 +294,7 @@ class StepRecompute {
     }
   }
 
-  PlanArenas& a_;
+  PlanWork& a_;
   Plan& plan_;
   PlanState& s_;
   const std::size_t alignment_;
@@ -290,6 +302,7 @@ class StepRecompute {
   std::vector<Writers> writers_;                                         // per root
   std::vector<std::int32_t> version_;                                    // per root: the value that it has now
   std::vector<std::int32_t> owners_;                                     // per value: its root in the plan as it was
+  std::vector<std::int32_t> read_by_, written_by_;                       // per value: the last step that reads it, or writes it
   std::vector<std::int32_t> root_of_;                                    // per instance: its root now
   std::vector<bool> taken_;                                              // per root of the plan as it was
   std::vector<std::int32_t> given_roots_;                                // PlanState::buffer_roots of the plan as it was
@@ -299,22 +312,22 @@ class StepRecompute {
 // What `apply` changes.
 class Snapshot {
  public:
-  explicit Snapshot(const PlanArenas& a)
-      : steps_(a.plan_->steps),
-        buffers_(a.plan_->buffers),
-        roots_(a.s_.roots),
-        step_of_(a.s_.step_of),
-        buffer_roots_(a.s_.buffer_roots),
-        other_steps_(a.s_.other_steps) {}
+  explicit Snapshot(const PlanWork& a)
+      : steps_(a.plan->steps),
+        buffers_(a.plan->buffers),
+        roots_(a.state.roots),
+        step_of_(a.state.step_of),
+        buffer_roots_(a.state.buffer_roots),
+        other_steps_(a.state.other_steps) {}
 
   std::size_t steps() const { return steps_.size(); }
-  void restore(PlanArenas& a) const {
-    a.plan_->steps = steps_;
-    a.plan_->buffers = buffers_;
-    a.s_.roots = roots_;
-    a.s_.buffer_roots = buffer_roots_;
-    a.s_.step_of = step_of_;
-    a.s_.other_steps = other_steps_;
+  void restore(PlanWork& a) const {
+    a.plan->steps = steps_;
+    a.plan->buffers = buffers_;
+    a.state.roots = roots_;
+    a.state.buffer_roots = buffer_roots_;
+    a.state.step_of = step_of_;
+    a.state.other_steps = other_steps_;
   }
 
  private:
@@ -357,8 +370,8 @@ int slot_of_all(const Plan& plan) {
 
 }  // namespace
 
-void fit_under_limit(PlanArenas& a, std::uint64_t limit) {
-  Plan& plan = *a.plan_;
+void fit_under_limit(PlanWork& a, std::uint64_t limit) {
+  Plan& plan = *a.plan;
   const std::uint64_t unlimited = arenas_of(plan);
   plan.recomputed.unlimited_bytes = unlimited;
   if (unlimited <= limit) return;
@@ -369,12 +382,12 @@ void fit_under_limit(PlanArenas& a, std::uint64_t limit) {
   if (plan.steps.size() > kMostSteps) refuse(unlimited, limit, " (in too many steps to compute some again)");
   if (!plan.is_small) {
     plan.is_small = true;
-    plan.spared_bytes = order_steps(a.c_, &plan, &a.s_);
-    a.assign_offsets();
+    plan.spared_bytes = order_steps(a.c, &plan, &a.state);
+    PlanArenas(a).assign_offsets();
     if (arenas_of(plan) <= limit) return;
   }
   const Snapshot before(a);
-  const std::size_t alignment = a.c_.devices[static_cast<std::size_t>(slot)]->traits().alignment;
+  const std::size_t alignment = a.c.devices[static_cast<std::size_t>(slot)]->traits().alignment;
   StepRecompute steps(a, alignment);
   RecomputeSearch search(steps.problem());
   const auto fits = [&](const Recomputation& found) {
@@ -382,7 +395,7 @@ void fit_under_limit(PlanArenas& a, std::uint64_t limit) {
     StepRecompute made(a, alignment);
     made.problem();
     made.apply(found);
-    a.assign_offsets();
+    PlanArenas(a).assign_offsets();
     plan.recomputed.steps = static_cast<std::uint32_t>(found.steps.size() - before.steps());
     plan.recomputed.values = found.recomputed;
     plan.recomputed.kept_values = found.kept;

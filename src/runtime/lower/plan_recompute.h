@@ -3,12 +3,12 @@
 // its node and the run's seed.
 #pragma once
 
-#include "runtime/lower/plan_arenas.h"
+#include "runtime/lower/plan_state.h"
 
 namespace evn {
 
 // The plan has all its steps, and its places. Plans whose steps compute on several devices, and plans of several parts, are left as
 // they are. Throws EVN_ERROR_LIMIT with the fewest bytes that were found to be enough.
-void fit_under_limit(PlanArenas& plan, std::uint64_t limit);
+void fit_under_limit(PlanWork& work, std::uint64_t limit);
 
 }  // namespace evn

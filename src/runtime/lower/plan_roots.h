@@ -2,25 +2,21 @@
 // re-layouts that bring a value to where it is read, and views of some channels of a value.
 #pragma once
 
-#include "runtime/lower/plan_arenas.h"
+#include "runtime/lower/plan_state.h"
 
 namespace evn {
 
-class PlanRoots : public PlanArenas {
+class PlanRoots {
  public:
-  using PlanArenas::PlanArenas;
-
-  // The number of the next step.
-  std::int32_t now() const { return static_cast<std::int32_t>(plan_->steps.size()); }
+  explicit PlanRoots(PlanWork& work) : w_(work) {}
 
   // Adds root r and returns its number.
   std::int32_t add_root(const PlanRoot& r);
 
   // Adds a root in the arena of `slot` for v, which step `step` writes, and returns its number.
   std::int32_t add_arena_root(ValueId v, int slot, std::int32_t step);
-
-  // Adds a root of v on `slot` that lies there for good, and returns its number.
-  std::int32_t add_fixed_root(ValueId v, int slot, const Buffer& fixed);
+  // Adds a root in the arena of `slot` that holds no value and lives during step `step` alone, and returns its number.
+  std::int32_t add_scratch_root(int slot, std::size_t bytes, std::int32_t step);
 
   // Adds a buffer of the next step, which lies in root r (-1: there is none), and returns its number.
   std::uint32_t add_buffer(std::int32_t r);
@@ -46,15 +42,8 @@ class PlanRoots : public PlanArenas {
   // Notes a copy of a tensor that the caller gives, for runs that allow none.
   void note_given_copy(const GivenCopy& copy, std::size_t bytes);
 
-  // The root of output k of a step: an output of the graph, its place in a wider value, an input that it is written over, or a new
-  // one.
-  std::int32_t output_root(const PlanStep& step, std::size_t k, const std::vector<std::int32_t>& inputs);
-
   // Adds the root of graph output j.
   std::int32_t add_output_root(std::size_t j, int slot);
-
-  // Adds the root of the scratch memory of a kernel, or returns -1 if it needs none.
-  std::int32_t scratch_root(int slot, const KernelPlan& p);
 
   // Adds a root for v, which is channels [first, first + channels) of the value of root `of`, of `pitch` channels, all channels
   // last.
@@ -76,13 +65,10 @@ class PlanRoots : public PlanArenas {
   // The last node that reads v; -1: none; INT32_MAX: the run gives it.
   std::int32_t last_user(ValueId v) const;
 
-  // Finds where the step's outputs go, as far as they are channel views (output_roots_), and sets the pitches of what is some
-  // channels of a wider value.
-  void set_output_roots(PlanStep* step, std::uint8_t views, const std::vector<std::int32_t>& inputs);
-
-  std::vector<std::int32_t> output_roots_;  // work space of one node, per output: the root that it is written into, or -1
-
  private:
+  // Adds a root of v on `slot` that lies there for good, and returns its number.
+  std::int32_t add_fixed_root(ValueId v, int slot, const Buffer& fixed);
+
   // The root that holds v on slot 0 in a layout in which it is not yet there, from the other one.
   std::int32_t relayout(ValueId v, std::int32_t from, Layout wanted);
 
@@ -95,6 +81,8 @@ class PlanRoots : public PlanArenas {
   // Counts the copy of an input of the run that a step on `slot` needs. need() calls itself for a copy between two devices by way
   // of the host; only the first call counts.
   void note_copy_of_input(std::int32_t from, int slot);
+
+  PlanWork& w_;
 };
 
 }  // namespace evn

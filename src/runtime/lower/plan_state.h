@@ -1,7 +1,10 @@
-// The state of making a plan. Shapes (shape_walk.h), steps (step_former.h) and their memory (plan_roots.h, plan_steps.h) are
-// decided one after the other; plan.cc puts them together for a new signature, replan.cc for one whose dims differ.
+// The state of making a plan. The stages share it: shapes (shape_walk.h), steps (step_former.h) and their memory (plan_roots.h,
+// plan_steps.h, plan_arenas.h). plan.cc puts the stages together for a new signature, replan.cc for one whose dims differ.
 #pragma once
 
+#include <cstring>
+
+#include "base/checked.h"
 #include "runtime/lower/plan.h"
 #include "runtime/lower/shared_vector.h"
 #include "runtime/lower/value_storage.h"
@@ -58,30 +61,52 @@ struct PlanState {
   }
 };
 
-// What all that make a plan work on.
-class PlanWork {
- public:
-  PlanWork(const CompiledGraph& compiled, std::shared_ptr<Plan> plan)
-      : c_(compiled), graph_(compiled.graph()), limits_(compiled.limits()), plan_(std::move(plan)) {}
+// The plan that is being made, and its state. Each stage refers to one object of its planner.
+struct PlanWork {
+  PlanWork(const CompiledGraph& compiled, std::shared_ptr<Plan> made)
+      : c(compiled), graph(compiled.graph()), limits(compiled.limits()), plan(std::move(made)) {}
+  PlanWork(const PlanWork&) = delete;
 
-  bool host(int slot) const { return c_.devices[slot]->traits().host_addressable; }
+  bool host(int slot) const { return c.devices[slot]->traits().host_addressable; }
 
   // Threads of the device; 0 where it is not the host's.
-  std::uint32_t threads_of(int slot) const { return host(slot) ? c_.devices[slot]->traits().compute_units : 0; }
+  std::uint32_t threads_of(int slot) const { return host(slot) ? c.devices[slot]->traits().compute_units : 0; }
+  std::size_t scratch_bytes(int slot, const KernelPlan& p) const {
+    return checked_add(align_up(p.scratch_bytes, 64),
+                       checked_mul<std::size_t>(threads_of(slot), align_up(p.thread_scratch_bytes, 64)));
+  }
 
-  bool is_dead(std::size_t node) const { return s_.dead != nullptr && (*s_.dead)[node]; }
-  bool is_skipped(std::size_t output) const { return !plan_->signature->skipped.empty() && plan_->signature->skipped[output] != 0; }
+  bool is_dead(std::size_t node) const { return state.dead != nullptr && (*state.dead)[node]; }
+  bool is_skipped(std::size_t output) const { return !plan->signature->skipped.empty() && plan->signature->skipped[output] != 0; }
 
-  // Whether the bytes of a value are the same in every layout.
+  // The number of the next step.
+  std::int32_t now() const { return static_cast<std::int32_t>(plan->steps.size()); }
+
+  // The root of v on a slot, in plain order or in a layout; -1: it is not there.
+  std::int32_t& root(ValueId v, int slot) { return state.storage.root(v, Representation::plain(slot)); }
+  std::int32_t& root(ValueId v, int slot, Layout layout) { return state.storage.root(v, Representation::of(layout, slot)); }
+
+  // The root that has the memory of root r: itself, or its parent.
+  PlanRoot& owner(std::int32_t r) { return state.roots[state.roots[r].view.exists() ? state.roots[r].view.parent : r]; }
+
+  // Keeps bytes of v, or room for them (`size` is 0), with the plan.
+  void set_known(ValueId v, const void* bytes, std::size_t size) {
+    void* to = nullptr;
+    plan->known[v] = make_weight(state.descs[v], nullptr, &to);
+    if (size > 0) std::memcpy(to, bytes, size);
+    state.values[v] = to;
+  }
+
+  // Returns true if the bytes of a value are the same in every layout.
   static bool same_in_all_layouts(const Shape& shape) {
     return shape.rank() < 3 || shape[1] == 1 || shape.elements(2, shape.rank()) == 1;
   }
 
-  const CompiledGraph& c_;
-  const Graph& graph_;
-  const Limits& limits_;
-  std::shared_ptr<Plan> plan_;
-  PlanState s_;
+  const CompiledGraph& c;
+  const Graph& graph;
+  const Limits& limits;
+  std::shared_ptr<Plan> plan;
+  PlanState state;
 };
 
 }  // namespace evn

@@ -6,25 +6,22 @@
 
 namespace evn {
 
-class ShapeWalk : public PlanWork {
+class ShapeWalk {
  public:
-  ShapeWalk(const CompiledGraph& compiled, std::shared_ptr<Plan> plan) : PlanWork(compiled, std::move(plan)) {
-    node_values_.reserve(compiled.most_step_args);
-    node_descs_.reserve(compiled.most_step_args);
+  explicit ShapeWalk(PlanWork& work) : w_(work) {
+    node_values_.reserve(work.c.most_step_args);
+    node_descs_.reserve(work.c.most_step_args);
   }
 
   enum class End {
     kGraph,    // behind the last node
-    kMissing,  // missing_ says which values must be known to go on
+    kMissing,  // missing() says which values must be known to go on
     kHost,     // the next node runs on the host (ops/host.h)
   };
 
-  // Goes on from s_.next_node. Afterwards that is the node before which the walk ended; of those that it passed,
-  // s_.without_step has those in a branch that is not taken, and those that are dead. Throws what shape rules throw, with the node.
+  // Goes on from PlanState::next_node. Afterwards that is the node before which the walk ended; of those that it passed,
+  // without_step has those in a branch that is not taken, and those that are dead. Throws what shape rules throw, with the node.
   End walk();
-
-  // Keeps bytes of v, or room for them (`size` is 0), with the plan.
-  void set_known(ValueId v, const void* bytes, std::size_t size);
 
   // The descs of the node's outputs, by its shape rule; they stay until the next call.
   std::span<const TensorDesc> infer(const Node& node);
@@ -35,7 +32,8 @@ class ShapeWalk : public PlanWork {
   // The branch's value that a merge hands on.
   ValueId chosen_by(const Node& merge) const { return merge.inputs[is_true(merge.inputs[0]) ? 1 : 2]; }
 
-  std::vector<ValueId> missing_;
+  // Values that must be known to go on, after End::kMissing.
+  std::span<const ValueId> missing() const { return missing_; }
 
  private:
   bool is_true(ValueId condition) const;
@@ -46,6 +44,9 @@ class ShapeWalk : public PlanWork {
   void pass_merge(const Node& node);
   void check_output(const Node& node, std::size_t k, const TensorDesc& d) const;
   void check_agreement(const Node& node, std::size_t k, const TensorDesc& now) const;
+
+  PlanWork& w_;
+  std::vector<ValueId> missing_;
 
   // Work space of one node.
   std::vector<std::int32_t> conditions_around_;

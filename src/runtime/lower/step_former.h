@@ -2,7 +2,7 @@
 // else, so that making a plan and making one over for other dims ask the same.
 #pragma once
 
-#include "runtime/lower/shape_walk.h"
+#include "runtime/lower/plan_state.h"
 
 namespace evn {
 
@@ -36,18 +36,18 @@ struct StepDraft {
   const char* why_moved = nullptr;      // PlanStep::why_moved
 };
 
-class StepFormer : public ShapeWalk {
+class StepFormer {
  public:
-  StepFormer(const CompiledGraph& compiled, std::shared_ptr<Plan> plan) : ShapeWalk(compiled, std::move(plan)) {
-    draft_.descs.reserve(compiled.most_step_args);
-    draft_.operands.reserve(compiled.most_step_args);
+  explicit StepFormer(PlanWork& work) : w_(work) {
+    draft_.descs.reserve(work.c.most_step_args);
+    draft_.operands.reserve(work.c.most_step_args);
   }
 
-  // Forms the step that begins with the node, whose shapes and those of what follows are known; draft_ stays until the next call.
-  // Throws where no kernel can run it.
+  // Forms the step that begins with the node, whose shapes and those of what follows are known; the draft stays until the next
+  // call. Throws where no kernel can run it.
   void form(std::int32_t index);
 
-  StepDraft draft_;
+  StepDraft& draft() { return draft_; }
 
   // Adds the descs of a node to the draft, of its inputs from input `first` on, of what may be fused, and of its outputs.
   void add_descs(std::int32_t index, std::size_t first);
@@ -55,7 +55,7 @@ class StepFormer : public ShapeWalk {
   void add_operands(std::int32_t index, std::size_t first, int slot, std::span<const Buffer> packed, std::uint8_t views);
 
   // Whether the shapes of the node (-1: there is none) are known.
-  bool is_passed(std::int32_t node) const { return node >= 0 && static_cast<std::size_t>(node) < s_.next_node; }
+  bool is_passed(std::int32_t node) const { return node >= 0 && static_cast<std::size_t>(node) < w_.state.next_node; }
 
   // Notes that the step computes the node too, and that this makes its output of desc `made`.
   void absorb(std::int32_t node, const TensorDesc& made);
@@ -73,6 +73,9 @@ class StepFormer : public ShapeWalk {
   // Replaces a kernel that does not take an input without elements by the reference kernel of its device, or else by that of the
   // CPU, which then runs the step whatever rules say. Inputs that are read by value are lists, which may be empty.
   void choose_for_empty();
+
+  PlanWork& w_;
+  StepDraft draft_;
 };
 
 }  // namespace evn

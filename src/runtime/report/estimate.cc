@@ -9,6 +9,7 @@
 #include "ops/multiply_adds.h"
 #include "ops/op.h"
 #include "runtime/loaded/plain_weights.h"
+#include "runtime/lower/plan_arenas.h"
 #include "runtime/lower/plan_builder.h"
 #include "runtime/report/inspect.h"
 
@@ -24,33 +25,37 @@ Signature declared_signature(const Graph& graph) {
   return s;
 }
 
-class Estimator : PlanBuilder {
+class Estimator {
  public:
   // `weights`: those that have been counted. `compiled`: for an estimate.
   Estimator(const CompiledGraph& compiled, Runtime& runtime, std::set<std::uint64_t>& weights)
-      : PlanBuilder(compiled, std::make_shared<Plan>()), runtime_(runtime), weights_(weights) {
-    plan_->signature = std::make_shared<const Signature>(declared_signature(graph_));
-    start();
-    for (std::size_t v = 0; v < graph_.values.size(); ++v) s_.descs[v] = {graph_.values[v].dtype, graph_.values[v].shape};
-    s_.next_node = graph_.nodes.size();
+      : w_(compiled, std::make_shared<Plan>()), runtime_(runtime), weights_(weights) {
+    w_.plan->signature = std::make_shared<const Signature>(declared_signature(w_.graph));
+    builder_.start();
+    for (std::size_t v = 0; v < w_.graph.values.size(); ++v)
+      w_.state.descs[v] = {w_.graph.values[v].dtype, w_.graph.values[v].shape};
+    w_.state.next_node = w_.graph.nodes.size();
   }
 
   Estimate run(const ModelBytes& bytes) {
     bytes_ = bytes;
-    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) add(static_cast<std::int32_t>(i));
-    for (std::size_t j = 0; j < graph_.outputs.size(); ++j) {
-      if (is_made(graph_.outputs[j])) add_output(j);
+    for (std::size_t i = 0; i < w_.graph.nodes.size(); ++i) add(static_cast<std::int32_t>(i));
+    for (std::size_t j = 0; j < w_.graph.outputs.size(); ++j) {
+      if (is_made(w_.graph.outputs[j])) builder_.add_output(j);
     }
     count_weights();
     if (in_file_) e_.weights_bytes += bytes.held;
-    for (const ValueId v : graph_.inputs) e_.input_bytes += bytes_of(v);
-    for (const ValueId v : graph_.outputs) e_.output_bytes += bytes_of(v);
-    assign_offsets();
-    e_.arena_bytes = plan_->arena_bytes[0];
+    for (const ValueId v : w_.graph.inputs) e_.input_bytes += bytes_of(v);
+    for (const ValueId v : w_.graph.outputs) e_.output_bytes += bytes_of(v);
+    PlanArenas(w_).assign_offsets();
+    e_.arena_bytes = w_.plan->arena_bytes[0];
     return std::move(e_);
   }
 
  private:
+  PlanWork w_;
+  PlanRoots roots_{w_};
+  PlanBuilder builder_{w_, roots_};
   Runtime& runtime_;
   std::set<std::uint64_t>& weights_;
   ModelBytes bytes_;
@@ -60,18 +65,18 @@ class Estimator : PlanBuilder {
 
   bool is_known(ValueId v) const {
     if (v == kNoValue) return true;
-    const Value& value = graph_.values[v];
+    const Value& value = w_.graph.values[v];
     return value.has_shape && value.shape.is_known() && is_stored(value.dtype);
   }
   // Whether an output is there: of a model with errors it may not be.
   bool is_made(ValueId v) {
-    return is_known(v) && (s_.values[v] != nullptr || root(v, 0) >= 0 || root(v, 0, Layout::kChannelsLast) >= 0);
+    return is_known(v) && (w_.state.values[v] != nullptr || w_.root(v, 0) >= 0 || w_.root(v, 0, Layout::kChannelsLast) >= 0);
   }
-  std::uint64_t bytes_of(ValueId v) const { return is_known(v) ? s_.descs[v].size_bytes() : 0; }
+  std::uint64_t bytes_of(ValueId v) const { return is_known(v) ? w_.state.descs[v].size_bytes() : 0; }
 
   void add(std::int32_t index) {
-    const Node& node = graph_.nodes[index];
-    const CompiledNode& n = c_.nodes[index];
+    const Node& node = w_.graph.nodes[index];
+    const CompiledNode& n = w_.c.nodes[index];
     count_plain(index);
     const auto known = [&](ValueId v) { return is_known(v); };
     const bool all_known =
@@ -80,18 +85,18 @@ class Estimator : PlanBuilder {
     if (n.mode == NodeMode::kPlanned || (!all_known && !has_body)) {
       if (n.mode != NodeMode::kPlanned) count_unknown(node);
       for (const ValueId v : node.outputs) {
-        if (v != kNoValue) root(v, 0) = add_absent_root();
+        if (v != kNoValue) w_.root(v, 0) = add_absent_root();
       }
     } else if (has_body) {
       add_body(node);
     } else if (n.mode == NodeMode::kMerge) {
-      need(node.inputs[1], 0);
-      share(node.inputs[1], node.outputs[0]);
+      roots_.need(node.inputs[1], 0);
+      builder_.share(node.inputs[1], node.outputs[0]);
     } else if (n.mode == NodeMode::kHost) {
       add_opaque(node, 0);
     } else {
       if (n.mode == NodeMode::kKernel) add_work(node);
-      if (!s_.without_step[static_cast<std::size_t>(index)]) add_node(index);
+      if (!w_.state.without_step[static_cast<std::size_t>(index)]) builder_.add_node(index);
     }
   }
 
@@ -100,7 +105,7 @@ class Estimator : PlanBuilder {
     PlanRoot r;
     r.source = Source::kFixed;
     r.last_user = INT32_MAX;
-    return add_root(r);
+    return roots_.add_root(r);
   }
 
   void count_unknown(const Node& node) {
@@ -110,7 +115,7 @@ class Estimator : PlanBuilder {
 
   // Packed copies, and which constants are read as they are.
   void count_plain(std::int32_t index) {
-    const CompiledNode& n = c_.nodes[index];
+    const CompiledNode& n = w_.c.nodes[index];
     for (std::size_t k = 0; k < n.packed.size(); ++k) {
       e_.packed_bytes = checked_add<std::uint64_t>(e_.packed_bytes, n.packed[k].size);
       if (n.constants[k] != nullptr && n.packed[k].memory == nullptr) read_plain_.insert(n.constants[k].get());
@@ -118,12 +123,13 @@ class Estimator : PlanBuilder {
   }
 
   void count_weights() {
-    for (std::size_t i = 0; i < graph_.values.size(); ++i) {
-      const Weight* w = graph_.values[i].constant.get();
+    for (std::size_t i = 0; i < w_.graph.values.size(); ++i) {
+      const Weight* w = w_.graph.values[i].constant.get();
       if (w == nullptr || !weights_.insert(w->id).second) continue;
       const auto* at = static_cast<const unsigned char*>(w->data.get());
       const bool inside = at >= bytes_.all.data() && at < bytes_.all.data() + bytes_.all.size();
-      const bool all_packed = c_.last_user[i] >= 0 && c_.last_user[i] != INT32_MAX && !read_plain_.contains(w) && !c_.needed[i];
+      const bool all_packed =
+          w_.c.last_user[i] >= 0 && w_.c.last_user[i] != INT32_MAX && !read_plain_.contains(w) && !w_.c.needed[i];
       const bool let_go = bytes_.may_let_go && all_packed && w->size_bytes >= PlainWeights::kLeastBytes;
       in_file_ |= inside;
       if (!inside && !let_go) e_.weights_bytes += w->size_bytes;
@@ -138,8 +144,8 @@ class Estimator : PlanBuilder {
 
   void add_work(const Node& node) {
     std::vector<TensorDesc> inputs, outputs;
-    for (const ValueId v : node.inputs) inputs.push_back(v == kNoValue ? TensorDesc{} : s_.descs[v]);
-    for (const ValueId v : node.outputs) outputs.push_back(v == kNoValue ? TensorDesc{} : s_.descs[v]);
+    for (const ValueId v : node.inputs) inputs.push_back(v == kNoValue ? TensorDesc{} : w_.state.descs[v]);
+    for (const ValueId v : node.outputs) outputs.push_back(v == kNoValue ? TensorDesc{} : w_.state.descs[v]);
     add_work(node.domain.empty() ? node.op_type : node.domain + "::" + node.op_type, multiply_adds(node, inputs, outputs));
   }
 
@@ -152,8 +158,8 @@ class Estimator : PlanBuilder {
     in_file_ |= body.in_file_;
     std::vector<ConstTensor> inputs;
     for (const ValueId v : node.inputs) {
-      const WeightPtr constant = v == kNoValue ? nullptr : graph_.values[v].constant;
-      inputs.push_back({v == kNoValue ? TensorDesc{} : s_.descs[v], constant == nullptr ? nullptr : constant->bytes()});
+      const WeightPtr constant = v == kNoValue ? nullptr : w_.graph.values[v].constant;
+      inputs.push_back({v == kNoValue ? TensorDesc{} : w_.state.descs[v], constant == nullptr ? nullptr : constant->bytes()});
     }
     const std::int64_t iterations = node.op->body->iterations(node, inputs);
     for (const auto& [op, work] : one.by_operator) add_work(op, work * static_cast<double>(iterations < 0 ? 1 : iterations));
@@ -170,22 +176,18 @@ class Estimator : PlanBuilder {
   // bytes meanwhile.
   void add_opaque(const Node& node, std::size_t bytes) {
     for (const ValueId v : node.inputs) {
-      if (v != kNoValue && is_known(v)) add_buffer(need(v, 0));
+      if (v != kNoValue && is_known(v)) roots_.add_buffer(roots_.need(v, 0));
     }
-    PlanRoot meanwhile;
-    meanwhile.source = Source::kArena;
-    meanwhile.bytes = bytes;
-    meanwhile.first = meanwhile.last = now();
-    add_root(meanwhile);
+    roots_.add_scratch_root(0, bytes, w_.now());
     for (const ValueId v : node.outputs) {
       if (v == kNoValue) continue;
-      const bool is_output = s_.output_of[v] >= 0;
-      root(v, 0) = !is_known(v) ? add_absent_root()
-                   : is_output  ? add_output_root(static_cast<std::size_t>(s_.output_of[v]), 0)
-                                : add_arena_root(v, 0, now());
-      add_buffer(root(v, 0));
+      const bool is_output = w_.state.output_of[v] >= 0;
+      w_.root(v, 0) = !is_known(v) ? add_absent_root()
+                      : is_output  ? roots_.add_output_root(static_cast<std::size_t>(w_.state.output_of[v]), 0)
+                                   : roots_.add_arena_root(v, 0, w_.now());
+      roots_.add_buffer(w_.root(v, 0));
     }
-    plan_->steps.emplace_back();
+    w_.plan->steps.emplace_back();
   }
 };
 

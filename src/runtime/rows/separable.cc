@@ -49,94 +49,97 @@ std::vector<bool> of_rows(const Graph& graph, std::span<const int> axes) {
 }
 
 // The shapes of one of the two runs, and all values that follow from shapes alone.
-class RowWalk : public ShapeWalk {
+class RowWalk {
  public:
-  RowWalk(const CompiledGraph& c, std::span<const TensorDesc> inputs, const RowInputs& given)
-      : ShapeWalk(c, std::make_shared<Plan>()) {
-    const std::size_t n = graph_.values.size();
-    s_.descs.resize(n);
-    s_.values.resize(n);
+  RowWalk(const CompiledGraph& c, std::span<const TensorDesc> inputs, const RowInputs& given) : w_(c, std::make_shared<Plan>()) {
+    const std::size_t n = w_.graph.values.size();
+    w_.state.descs.resize(n);
+    w_.state.values.resize(n);
     for (std::size_t v = 0; v < n; ++v) {
-      s_.descs[v] = c_.constants[v].desc;
-      s_.values[v] = c_.constants[v].data;
+      w_.state.descs[v] = w_.c.constants[v].desc;
+      w_.state.values[v] = w_.c.constants[v].data;
     }
-    plan_->known.resize(n);
-    s_.without_step.assign(graph_.nodes.size(), false);
+    w_.plan->known.resize(n);
+    w_.state.without_step.assign(w_.graph.nodes.size(), false);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      const ValueId v = graph_.inputs[i];
-      s_.descs[v] = inputs[i];
-      if (!given.values[i].empty()) set_known(v, given.values[i].data(), given.values[i].size());
+      const ValueId v = w_.graph.inputs[i];
+      w_.state.descs[v] = inputs[i];
+      if (!given.values[i].empty()) w_.set_known(v, given.values[i].data(), given.values[i].size());
     }
   }
 
   // `ways` grows where an If's condition is not known. Throws NotKnown.
   void go(std::vector<Way>* ways, const std::vector<bool>& depends) {
     for (;;) {
-      const End end = walk();
-      if (end == End::kGraph) break;
-      const Node& node = graph_.nodes[s_.next_node];
-      if (end == End::kHost) refuse(node, "runs on the host, where rows are not followed");
-      for (const ValueId v : missing_) {
+      const ShapeWalk::End end = walk_.walk();
+      if (end == ShapeWalk::End::kGraph) break;
+      const Node& node = w_.graph.nodes[w_.state.next_node];
+      if (end == ShapeWalk::End::kHost) refuse(node, "runs on the host, where rows are not followed");
+      for (const ValueId v : walk_.missing()) {
         if (depends[v]) refuse(node, "depends on what the rows hold: in its shape, or in whether it runs");
       }
       if (pass_unknown(node, ways != nullptr)) continue;
-      for (const ValueId v : missing_) choose(v, ways);
+      for (const ValueId v : walk_.missing()) choose(v, ways);
     }
-    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) evaluate_small(i);
+    for (std::size_t i = 0; i < w_.graph.nodes.size(); ++i) evaluate_small(i);
   }
 
-  const TensorDesc& desc(ValueId v) const { return s_.descs[v]; }
-  const void* value(ValueId v) const { return s_.values[v]; }
-  bool is_left_out(std::size_t node) const { return s_.without_step[node]; }
-  ConstTensor input(ValueId v) const { return v == kNoValue ? ConstTensor{} : ConstTensor{s_.descs[v], s_.values[v]}; }
+  const TensorDesc& desc(ValueId v) const { return w_.state.descs[v]; }
+  const void* value(ValueId v) const { return w_.state.values[v]; }
+  bool is_left_out(std::size_t node) const { return w_.state.without_step[node]; }
+  ValueId chosen_by(const Node& merge) const { return walk_.chosen_by(merge); }
+  ConstTensor input(ValueId v) const { return v == kNoValue ? ConstTensor{} : ConstTensor{w_.state.descs[v], w_.state.values[v]}; }
 
  private:
+  PlanWork w_;
+  ShapeWalk walk_{w_};
+
   // Shape arithmetic with what nobody knows yet, which comes to an If's condition perhaps.
   bool pass_unknown(const Node& node, bool may) {
-    if (!may || c_.nodes[s_.next_node].mode != NodeMode::kPlanned || is_merge(node)) return false;
+    if (!may || w_.c.nodes[w_.state.next_node].mode != NodeMode::kPlanned || is_merge(node)) return false;
     const auto shaping = [&](std::size_t k) { return node.op->reads_value(k); };
     for (std::size_t k = 0; k < node.inputs.size(); ++k) {
-      if (shaping(k) && node.inputs[k] != kNoValue && s_.values[node.inputs[k]] == nullptr) return false;
+      if (shaping(k) && node.inputs[k] != kNoValue && w_.state.values[node.inputs[k]] == nullptr) return false;
     }
-    for (const ValueId v : missing_) {
+    for (const ValueId v : walk_.missing()) {
       if (std::find(node.inputs.begin(), node.inputs.end(), v) == node.inputs.end()) return false;  // whether it runs
     }
-    const std::span<const TensorDesc> outputs = infer(node);
+    const std::span<const TensorDesc> outputs = walk_.infer(node);
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
-      if (node.outputs[k] != kNoValue) s_.descs[node.outputs[k]] = outputs[k];
+      if (node.outputs[k] != kNoValue) w_.state.descs[node.outputs[k]] = outputs[k];
     }
-    ++s_.next_node;
+    ++w_.state.next_node;
     return true;
   }
 
   void choose(ValueId v, std::vector<Way>* ways) {
-    const bool is_condition = std::find(c_.conditions.begin(), c_.conditions.end(), v) != c_.conditions.end();
-    if (ways == nullptr || !is_condition || s_.descs[v].dtype != DType::kBool || s_.descs[v].shape.elements() != 1)
+    const bool is_condition = std::find(w_.c.conditions.begin(), w_.c.conditions.end(), v) != w_.c.conditions.end();
+    if (ways == nullptr || !is_condition || w_.state.descs[v].dtype != DType::kBool || w_.state.descs[v].shape.elements() != 1)
       throw NotKnown();
     auto way = std::find_if(ways->begin(), ways->end(), [&](const Way& w) { return w.condition == v; });
     if (way == ways->end()) way = ways->insert(ways->end(), {v, true});
     const std::uint8_t bit = way->taken ? 1 : 0;
-    set_known(v, &bit, 1);
+    w_.set_known(v, &bit, 1);
   }
 
   // What planning has no need of.
   void evaluate_small(std::size_t index) {
-    const Node& node = graph_.nodes[index];
-    if (s_.without_step[index] || node.op->custom != nullptr || (node.op->flags & kOpRandom) != 0) return;
+    const Node& node = w_.graph.nodes[index];
+    if (w_.state.without_step[index] || node.op->custom != nullptr || (node.op->flags & kOpRandom) != 0) return;
     if (is_merge(node)) {
-      s_.values[node.outputs[0]] = s_.values[chosen_by(node)];
+      w_.state.values[node.outputs[0]] = w_.state.values[walk_.chosen_by(node)];
       return;
     }
     for (std::size_t k = 0; k < node.inputs.size(); ++k) {
       const ValueId v = node.inputs[k];
       const bool by_shape = k == 0 && (node.op->flags & kOpShapeOnly) != 0;
-      if (v != kNoValue && !by_shape && (s_.values[v] == nullptr || s_.descs[v].dtype == DType::kString)) return;
+      if (v != kNoValue && !by_shape && (w_.state.values[v] == nullptr || w_.state.descs[v].dtype == DType::kString)) return;
     }
     for (const ValueId v : node.outputs) {
-      if (v != kNoValue && (s_.values[v] != nullptr || s_.descs[v].size_bytes() > kMostEvaluated)) return;
+      if (v != kNoValue && (w_.state.values[v] != nullptr || w_.state.descs[v].size_bytes() > kMostEvaluated)) return;
     }
-    infer(node);
-    evaluate(node);
+    walk_.infer(node);
+    walk_.evaluate(node);
   }
 };
 

@@ -65,44 +65,44 @@ ValueId before_cast(const CompiledGraph& c, std::span<const std::int32_t> makers
 
 class CacheAppend final : public LoweringPass {
  public:
-  bool elide(PlanRoots& p, std::int32_t index) const override {
-    const Node& node = p.graph_.nodes[index];
-    if (is_cast(p.c_, static_cast<std::size_t>(index))) return elide_cast(p, node.inputs[0], node.outputs[0]);
+  bool elide(PlanWork& p, PlanRoots& roots, std::int32_t index) const override {
+    const Node& node = p.graph.nodes[index];
+    if (is_cast(p.c, static_cast<std::size_t>(index))) return elide_cast(p, node.inputs[0], node.outputs[0]);
     const ValueId past = node.inputs[0], made = node.outputs[0];
     if (node.op_type != "Concat") return false;
-    const std::int32_t paged = p.s_.storage.root(past, Representation::paged());
-    const std::int32_t j = p.s_.output_of[made];
-    if (paged < 0 || j < 0 || !is_paged_slot(p.plan_->signature->output_slots[j])) return false;
-    const int axis = p.s_.roots[paged].paged_axis;
-    EVN_CHECK(axis_of(p.c_, static_cast<std::size_t>(index)) == axis);
-    const std::int64_t rows = p.s_.descs[past].shape[axis];
-    if (p.s_.descs[node.inputs[1]].shape.elements() > 0) {
-      p.add_append(node.inputs[1], paged, rows);
-      p.s_.storage.root(made, Representation::paged()) = paged;
+    const std::int32_t paged = p.state.storage.root(past, Representation::paged());
+    const std::int32_t j = p.state.output_of[made];
+    if (paged < 0 || j < 0 || !is_paged_slot(p.plan->signature->output_slots[j])) return false;
+    const int axis = p.state.roots[paged].paged_axis;
+    EVN_CHECK(axis_of(p.c, static_cast<std::size_t>(index)) == axis);
+    const std::int64_t rows = p.state.descs[past].shape[axis];
+    if (p.state.descs[node.inputs[1]].shape.elements() > 0) {
+      roots.add_append(node.inputs[1], paged, rows);
+      p.state.storage.root(made, Representation::paged()) = paged;
     } else {
-      p.add_extend(made, paged, rows);  // rows without elements count, too
+      roots.add_extend(made, paged, rows);  // rows without elements count, too
     }
     return true;
   }
 
-  bool finish(PlanRoots& p, PlanStep* step, std::span<const std::int32_t> inputs, std::int32_t) const override {
+  bool finish(PlanWork& p, PlanRoots& roots, PlanStep* step, std::span<const std::int32_t> inputs, std::int32_t) const override {
     if (step->node < 0 || step->desc.fusion.paged == 0) return false;
-    const Node& node = p.graph_.nodes[step->node];
+    const Node& node = p.graph.nodes[step->node];
     if (!is_group_query(node)) return false;
     for (std::size_t k = 1; k < 3 && k < node.outputs.size(); ++k) {
       if ((step->desc.fusion.paged >> (kPastOfOutput + k) & 1) == 0) continue;
-      p.add_extend(node.outputs[k], inputs[kPastOfOutput + k], step->desc.inputs[kPastOfOutput + k].shape[kRowAxis]);
+      roots.add_extend(node.outputs[k], inputs[kPastOfOutput + k], step->desc.inputs[kPastOfOutput + k].shape[kRowAxis]);
     }
     return true;
   }
 
  private:
-  static bool elide_cast(PlanRoots& p, ValueId from, ValueId to) {
-    const std::int32_t paged = p.s_.storage.root(from, Representation::paged());
+  static bool elide_cast(PlanWork& p, ValueId from, ValueId to) {
+    const std::int32_t paged = p.state.storage.root(from, Representation::paged());
     if (paged < 0) return false;
-    const DType stored = p.s_.descs[p.graph_.inputs[static_cast<std::size_t>(p.s_.roots[paged].index)]].dtype;
-    if (p.s_.descs[from].dtype != stored && p.s_.descs[to].dtype != stored) return false;
-    p.s_.storage.root(to, Representation::paged()) = paged;
+    const DType stored = p.state.descs[p.graph.inputs[static_cast<std::size_t>(p.state.roots[paged].index)]].dtype;
+    if (p.state.descs[from].dtype != stored && p.state.descs[to].dtype != stored) return false;
+    p.state.storage.root(to, Representation::paged()) = paged;
     return true;
   }
 };

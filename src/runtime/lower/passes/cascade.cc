@@ -10,21 +10,21 @@ class CascadePass final : public LoweringPass {
  public:
   CascadePass(const Cascades& cascades, std::vector<std::int32_t> next) : cascades_(cascades), next_(std::move(next)) {}
 
-  bool extend(StepFormer& f) const override {
-    StepDraft& d = f.draft_;
+  bool extend(PlanWork& p, StepFormer& f) const override {
+    StepDraft& d = f.draft();
     if (next_[static_cast<std::size_t>(d.node)] < 0) return false;
     std::int32_t last = d.node;
-    d.nodes.push_back(stage_desc(f, last, 0));
+    d.nodes.push_back(stage_desc(p, d, last, 0));
     for (std::int32_t next = next_of(last); d.nodes.size() < kMaxStages && f.is_passed(next) && cascades_.joins(d.nodes);
          next = next_of(last)) {
-      const FusedOperand* const residual = f.c_.nodes[next].fused_as(FusedOperand::Role::kResidual);
+      const FusedOperand* const residual = p.c.nodes[next].fused_as(FusedOperand::Role::kResidual);
       if (residual != nullptr && residual->maker >= d.node) break;  // it is made between the stages
       last = next;
       const std::size_t first = d.descs.size() - 1;
       d.operands.emplace_back();  // what lies between two stages
       f.add_descs(last, 1);
-      f.add_operands(last, 1, 0, f.c_.nodes[last].packed, f.c_.nodes[last].views);
-      d.nodes.push_back(stage_desc(f, last, first));
+      f.add_operands(last, 1, 0, p.c.nodes[last].packed, p.c.nodes[last].views);
+      d.nodes.push_back(stage_desc(p, d, last, first));
       f.absorb(last, d.descs.back());
     }
     if (d.nodes.size() == 1) {
@@ -32,8 +32,8 @@ class CascadePass final : public LoweringPass {
       return false;
     }
     OpDesc& back = d.nodes.back();
-    add_fused_operands(f, last, &back, back.node->inputs.size(), f.c_.nodes[last].views);
-    finish_desc(f);
+    add_fused_operands(p, f, last, &back, back.node->inputs.size(), p.c.nodes[last].views);
+    finish_desc(p, d);
     return true;
   }
 
@@ -44,19 +44,18 @@ class CascadePass final : public LoweringPass {
   std::int32_t next_of(std::int32_t node) const { return next_[static_cast<std::size_t>(node)]; }
 
   // The desc of a stage: its inputs begin at `first` of the draft's descs.
-  static OpDesc stage_desc(const StepFormer& f, std::int32_t index, std::size_t first) {
-    const CompiledNode& n = f.c_.nodes[index];
-    const std::span<const TensorDesc> all = std::span<const TensorDesc>(f.draft_.descs).subspan(first);
-    OpDesc d{&f.graph_.nodes[index], all.first(all.size() - 1), all.last(1), n.constants};
+  static OpDesc stage_desc(const PlanWork& p, const StepDraft& draft, std::int32_t index, std::size_t first) {
+    const CompiledNode& n = p.c.nodes[index];
+    const std::span<const TensorDesc> all = std::span<const TensorDesc>(draft.descs).subspan(first);
+    OpDesc d{&p.graph.nodes[index], all.first(all.size() - 1), all.last(1), n.constants};
     d.layouts = n.layouts.data();
-    d.threads = f.threads_of(0);
+    d.threads = p.threads_of(0);
+    n.set_choices(&d);
     d.precision = n.kernel->operands;  // a stage has one kernel
-    d.strict = n.strict;
     return d;
   }
 
-  void finish_desc(StepFormer& f) const {
-    StepDraft& d = f.draft_;
+  void finish_desc(const PlanWork& p, StepDraft& d) const {
     const OpDesc& front = d.nodes.front();
     const OpDesc& back = d.nodes.back();
     d.kernel = &cascades_.kernel;
@@ -67,9 +66,9 @@ class CascadePass final : public LoweringPass {
     d.desc.inputs = {front.inputs.data(), back.outputs.data()};
     d.desc.outputs = back.outputs;
     d.desc.nodes = d.nodes;
-    d.desc.strict = front.strict;  // all are, or none
-    d.desc.small = front.small;
-    d.desc.threads = f.threads_of(0);
+    d.desc.strict = front.strict;  // all stages are, or none
+    d.desc.small = front.small;    // all stages are, or none
+    d.desc.threads = p.threads_of(0);
   }
 };
 

@@ -260,83 +260,85 @@ class ChannelViews final : public LoweringPass {
  public:
   explicit ChannelViews(Views views) : views_(std::move(views)) {}
 
-  bool elide(PlanRoots& p, std::int32_t node) const override {
-    return p.c_.nodes[node].views != 0 && (elide_concat(p, node) || elide_split(p, node));
+  bool elide(PlanWork& p, PlanRoots& roots, std::int32_t node) const override {
+    return p.c.nodes[node].views != 0 && (elide_concat(p, roots, node) || elide_split(p, roots, node));
   }
 
   // The root of its view in its parent, or its own, where others have been written into it.
-  std::int32_t output_root(PlanRoots& p, ValueId v, std::int32_t node) const override {
+  std::int32_t output_root(PlanWork& p, PlanRoots& roots, ValueId v, std::int32_t node) const override {
     const View& view = views_.concat_views[v];
     if (view.maker >= 0 && p.is_dead(static_cast<std::size_t>(view.maker))) return -1;
     if (view.parent == kNoValue) {
-      const std::int32_t r = p.s_.parent_of[v];
-      return r >= 0 && p.s_.roots[r].bytes == p.s_.descs[v].size_bytes() ? r : -1;
+      const std::int32_t r = p.state.parent_of[v];
+      return r >= 0 && p.state.roots[r].bytes == p.state.descs[v].size_bytes() ? r : -1;
     }
-    const TensorDesc& d = p.s_.descs[v];
+    const TensorDesc& d = p.state.descs[v];
     if (d.shape.elements() == 0 || d.shape[1] != view.channels) return -1;
     const std::size_t bytes =
         checked_mul(d.size_bytes() / static_cast<std::size_t>(view.channels), static_cast<std::size_t>(view.pitch));
-    std::int32_t parent = p.s_.parent_of[view.parent];
+    std::int32_t parent = p.state.parent_of[view.parent];
     if (parent < 0) {
-      if (bytes > p.limits_.tensor_bytes) return -1;
+      if (bytes > p.limits.tensor_bytes) return -1;
       parent = root_to_write_over(p, views_.reuses[view.parent], bytes, node);
       if (parent < 0) {
-        parent = p.add_arena_root(view.parent, 0, p.now());
-        p.s_.roots[parent].bytes = bytes;
+        parent = roots.add_arena_root(view.parent, 0, p.now());
+        p.state.roots[parent].bytes = bytes;
       }
-      p.s_.parent_of[view.parent] = parent;
+      p.state.parent_of[view.parent] = parent;
     }
-    return p.s_.roots[parent].bytes == bytes ? add_view(p, v, parent, view) : -1;
+    return p.state.roots[parent].bytes == bytes ? add_view(roots, v, parent, view) : -1;
   }
 
  private:
   const Views views_;
 
-  static std::int32_t add_view(PlanRoots& p, ValueId v, std::int32_t of, const View& view) {
-    return p.add_view_root(v, of, view.first, view.channels, view.pitch);
+  static std::int32_t add_view(PlanRoots& roots, ValueId v, std::int32_t of, const View& view) {
+    return roots.add_view_root(v, of, view.first, view.channels, view.pitch);
   }
 
   // The root of a value that may be written over, as nobody reads its other channels from the node on; -1: there is none.
-  static std::int32_t root_to_write_over(PlanRoots& p, const Reuse& reuse, std::size_t bytes, std::int32_t node) {
-    if (reuse.value == kNoValue || reuse.last >= node || PlanRoots::same_in_all_layouts(p.s_.descs[reuse.value].shape)) return -1;
+  static std::int32_t root_to_write_over(PlanWork& p, const Reuse& reuse, std::size_t bytes, std::int32_t node) {
+    if (reuse.value == kNoValue || reuse.last >= node || PlanWork::same_in_all_layouts(p.state.descs[reuse.value].shape)) return -1;
     const std::int32_t r = p.root(reuse.value, 0, Layout::kChannelsLast);
-    if (r < 0 || p.s_.roots[r].source != Source::kArena || p.s_.roots[r].view.exists() || p.s_.roots[r].bytes != bytes) return -1;
-    return std::exchange(p.s_.roots[r].written_over, true) ? -1 : r;
+    if (r < 0 || p.state.roots[r].source != Source::kArena || p.state.roots[r].view.exists() || p.state.roots[r].bytes != bytes)
+      return -1;
+    return std::exchange(p.state.roots[r].written_over, true) ? -1 : r;
   }
 
   // Whether all inputs of the node, a Concat, lie in its output already.
-  bool elide_concat(PlanRoots& p, std::int32_t index) const {
-    const Node& node = p.graph_.nodes[index];
+  bool elide_concat(PlanWork& p, PlanRoots& roots, std::int32_t index) const {
+    const Node& node = p.graph.nodes[index];
     const ValueId out = node.outputs[0];
     if (node.op_type != "Concat") return false;
-    const std::int32_t to = output_root(p, out, index);
+    const std::int32_t to = output_root(p, roots, out, index);
     if (to < 0) return false;
-    const RootView& joined = p.s_.roots[to].view;
+    const RootView& joined = p.state.roots[to].view;
     const std::int32_t parent = joined.exists() ? joined.parent : to;
     std::size_t at = joined.skip;
     for (const ValueId v : node.inputs) {
       const std::int32_t r = p.root(v, 0, Layout::kChannelsLast);
-      if (r < 0 || !p.s_.roots[r].view.is_strided() || p.s_.roots[r].view.parent != parent || p.s_.roots[r].view.skip != at)
+      if (r < 0 || !p.state.roots[r].view.is_strided() || p.state.roots[r].view.parent != parent ||
+          p.state.roots[r].view.skip != at)
         return false;
-      at += static_cast<std::size_t>(p.s_.descs[v].shape[1]) * dtype_size(p.s_.descs[v].dtype);
+      at += static_cast<std::size_t>(p.state.descs[v].shape[1]) * dtype_size(p.state.descs[v].dtype);
     }
     p.root(out, 0, Layout::kChannelsLast) = to;
-    p.keep_for(parent, out);
+    roots.keep_for(parent, out);
     return true;
   }
 
   // Whether the outputs of the node, a Split or Slice, stay where they lie.
-  bool elide_split(PlanRoots& p, std::int32_t index) const {
-    const Node& node = p.graph_.nodes[index];
+  bool elide_split(PlanWork& p, PlanRoots& roots, std::int32_t index) const {
+    const Node& node = p.graph.nodes[index];
     for (const ValueId v : node.outputs) {
       const View& view = v == kNoValue ? View{} : views_.split_views[v];
-      if (view.parent == kNoValue || p.s_.descs[v].shape.elements() == 0) return false;
-      if (p.s_.descs[v].shape[1] != view.channels || p.s_.descs[view.parent].shape[1] != view.pitch) return false;
+      if (view.parent == kNoValue || p.state.descs[v].shape.elements() == 0) return false;
+      if (p.state.descs[v].shape[1] != view.channels || p.state.descs[view.parent].shape[1] != view.pitch) return false;
     }
-    const std::int32_t from = p.need(node.inputs[0], 0, Layout::kChannelsLast, true);
-    const RootView& wider = p.s_.roots[from].view;
-    if (p.s_.roots[from].source != Source::kArena || (wider.exists() && !wider.is_strided())) return false;
-    for (const ValueId v : node.outputs) p.root(v, 0, Layout::kChannelsLast) = add_view(p, v, from, views_.split_views[v]);
+    const std::int32_t from = roots.need(node.inputs[0], 0, Layout::kChannelsLast, true);
+    const RootView& wider = p.state.roots[from].view;
+    if (p.state.roots[from].source != Source::kArena || (wider.exists() && !wider.is_strided())) return false;
+    for (const ValueId v : node.outputs) p.root(v, 0, Layout::kChannelsLast) = add_view(roots, v, from, views_.split_views[v]);
     return true;
   }
 };

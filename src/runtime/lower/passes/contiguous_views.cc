@@ -33,12 +33,12 @@ class ContiguousViews final : public LoweringPass {
  public:
   explicit ContiguousViews(std::vector<Cut> cuts) : cuts_(std::move(cuts)) {}
 
-  bool elide(PlanRoots& p, std::int32_t index) const override {
-    const Node& node = p.graph_.nodes[index];
-    const int slot = p.c_.nodes[index].slot;
+  bool elide(PlanWork& p, PlanRoots& roots, std::int32_t index) const override {
+    const Node& node = p.graph.nodes[index];
+    const int slot = p.c.nodes[index].slot;
     if (cuts_[index] == Cut::kNone) return false;
     const std::int32_t from = p.root(node.inputs[0], slot);
-    if (from < 0 || p.s_.roots[from].source != Source::kArena || p.s_.roots[from].view.is_strided()) return false;
+    if (from < 0 || p.state.roots[from].source != Source::kArena || p.state.roots[from].view.is_strided()) return false;
     SmallArray<std::int64_t> skips(node.outputs.size());
     std::int64_t before = 0;
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
@@ -48,22 +48,22 @@ class ContiguousViews final : public LoweringPass {
     }
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
       const ValueId v = node.outputs[k];
-      if (v != kNoValue) p.root(v, slot) = p.add_part_root(v, from, static_cast<std::size_t>(skips[k]));
+      if (v != kNoValue) p.root(v, slot) = roots.add_part_root(v, from, static_cast<std::size_t>(skips[k]));
     }
     return true;
   }
 
-  bool respecialize(PlanArenas& p, std::int32_t index) const override {
-    const Node& node = p.graph_.nodes[index];
-    const int slot = p.c_.nodes[index].slot;
-    const RootView& wider = p.s_.roots[p.root(node.inputs[0], slot)].view;
+  bool respecialize(PlanWork& p, std::int32_t index) const override {
+    const Node& node = p.graph.nodes[index];
+    const int slot = p.c.nodes[index].slot;
+    const RootView& wider = p.state.roots[p.root(node.inputs[0], slot)].view;
     std::int64_t before = 0;
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
       cancellation_point(8);
       const ValueId v = node.outputs[k];
       const std::int64_t skip = skip_of(p, index, k, &before);
       if (skip < 0) return false;
-      if (v != kNoValue) p.s_.roots[p.root(v, slot)].view.skip = wider.skip + static_cast<std::size_t>(skip);
+      if (v != kNoValue) p.state.roots[p.root(v, slot)].view.skip = wider.skip + static_cast<std::size_t>(skip);
     }
     return true;
   }
@@ -73,41 +73,41 @@ class ContiguousViews final : public LoweringPass {
 
   // Bytes of the input in front of output k; -1 where that is no view. `before`: elements of the outputs before this one, for calls
   // in the order of the outputs; -1: one of them is not given.
-  std::int64_t skip_of(const PlanArenas& p, std::int32_t index, std::size_t k, std::int64_t* before) const {
-    const Node& node = p.graph_.nodes[index];
+  std::int64_t skip_of(const PlanWork& p, std::int32_t index, std::size_t k, std::int64_t* before) const {
+    const Node& node = p.graph.nodes[index];
     if (node.outputs[k] == kNoValue) {
       *before = -1;
       return 0;
     }
-    const TensorDesc& part = p.s_.descs[node.outputs[k]];
+    const TensorDesc& part = p.state.descs[node.outputs[k]];
     if (part.shape.elements() == 0 || is_sub_byte(part.dtype)) return -1;
     const std::int64_t elements = cuts_[index] == Cut::kSplit   ? elements_before_part(p, node, k, before)
                                   : cuts_[index] == Cut::kSlice ? elements_before_slice(p, node)
                                                                 : elements_before_rows(p, node);
     if (elements < 0) return -1;
     const std::int64_t bytes = checked_mul(elements, static_cast<std::int64_t>(dtype_size(part.dtype)));
-    const auto alignment = static_cast<std::int64_t>(p.c_.devices[p.c_.nodes[index].slot]->traits().alignment);
+    const auto alignment = static_cast<std::int64_t>(p.c.devices[p.c.nodes[index].slot]->traits().alignment);
     return bytes % alignment == 0 ? bytes : -1;
   }
 
-  static std::int64_t elements_before_part(const PlanArenas& p, const Node& node, std::size_t k, std::int64_t* before) {
-    const Shape& x = p.s_.descs[node.inputs[0]].shape;
+  static std::int64_t elements_before_part(const PlanWork& p, const Node& node, std::size_t k, std::int64_t* before) {
+    const Shape& x = p.state.descs[node.inputs[0]].shape;
     const int axis = normalize_axis(attr_int(node, SplitAttr::kAxis), x.rank());
     if (!is_outermost(x, axis)) return -1;
     const std::int64_t elements = *before;
-    if (elements >= 0) *before += p.s_.descs[node.outputs[k]].shape.elements();
+    if (elements >= 0) *before += p.state.descs[node.outputs[k]].shape.elements();
     return elements;
   }
 
-  static std::int64_t elements_before_slice(const PlanArenas& p, const Node& node) {
+  static std::int64_t elements_before_slice(const PlanWork& p, const Node& node) {
     ConstTensor inputs[5];
     for (std::size_t i = 0; i < std::min<std::size_t>(node.inputs.size(), 5); ++i) {
       const ValueId v = node.inputs[i];
       if (v == kNoValue) continue;
-      inputs[i] = {p.s_.descs[v], p.s_.values[v]};
+      inputs[i] = {p.state.descs[v], p.state.values[v]};
       if (i > 0 && inputs[i].data == nullptr) return -1;
     }
-    const Shape& x = p.s_.descs[node.inputs[0]].shape;
+    const Shape& x = p.state.descs[node.inputs[0]].shape;
     SliceAxis axes[kMaxRank];
     const Shape y = resolve_slice(node, {inputs, node.inputs.size()}, x, axes);
     std::int64_t before = 0;
@@ -122,10 +122,10 @@ class ContiguousViews final : public LoweringPass {
   }
 
   // Indices must follow each other.
-  static std::int64_t elements_before_rows(const PlanArenas& p, const Node& node) {
-    const Shape& x = p.s_.descs[node.inputs[0]].shape;
+  static std::int64_t elements_before_rows(const PlanWork& p, const Node& node) {
+    const Shape& x = p.state.descs[node.inputs[0]].shape;
     const int axis = normalize_axis(attr_int(node, GatherAttr::kAxis), x.rank());
-    const ConstTensor indices = {p.s_.descs[node.inputs[1]], p.s_.values[node.inputs[1]]};
+    const ConstTensor indices = {p.state.descs[node.inputs[1]], p.state.values[node.inputs[1]]};
     if (indices.data == nullptr || !is_outermost(x, axis)) return -1;
     const std::int64_t count = indices.desc.shape.elements();
     if (count > kMostIndices) return -1;

@@ -88,14 +88,14 @@ class Finder {
 class Storage16Bit final : public LoweringPass {
  public:
   // Sets Fusion::stored_16bit.
-  bool finish(PlanRoots& plan, PlanStep* step, std::span<const std::int32_t> inputs, std::int32_t placed) const override {
+  bool finish(PlanWork& p, PlanRoots&, PlanStep* step, std::span<const std::int32_t> inputs, std::int32_t placed) const override {
     // What a cascade adds to its last stage's sums is numbered among that stage's own inputs.
     const std::span<const OpDesc> stages = step->desc.nodes;
     int residual = step->desc.fusion.residual;
     if (!stages.empty() && stages.back().has_residual())
       residual = static_cast<int>(stages.back().inputs.data() - step->desc.inputs.data()) + stages.back().fusion.residual;
     for (std::size_t k = 0; k < inputs.size() && k < 31; ++k) {
-      if (inputs[k] < 0 || !plan.s_.roots[inputs[k]].is_16bit) continue;
+      if (inputs[k] < 0 || !p.state.roots[inputs[k]].is_16bit) continue;
       step->desc.fusion.stored_16bit |= 1u << k;
       const std::uint8_t needed = static_cast<int>(k) == residual ? k16BitResidual : k == 0 ? k16BitInput : 0;
       if ((step->kernel->fusion.storage_16bit & needed) ==
@@ -103,9 +103,9 @@ class Storage16Bit final : public LoweringPass {
         fail(EVN_ERROR_UNSUPPORTED, "a value that is kept as bfloat16 is read as float32: precision fp32 can run this");
       }
     }
-    const Node& last = step->desc.fusion.tail != nullptr ? *step->desc.fusion.tail : plan.graph_.nodes[step->node];
+    const Node& last = step->desc.fusion.tail != nullptr ? *step->desc.fusion.tail : p.graph.nodes[step->node];
     const bool may =
-        !last.outputs.empty() && last.outputs[0] != kNoValue && plan.c_.stored_16bit[static_cast<std::size_t>(last.outputs[0])];
+        !last.outputs.empty() && last.outputs[0] != kNoValue && p.c.stored_16bit[static_cast<std::size_t>(last.outputs[0])];
     if (may && placed < 0 && (step->kernel->fusion.storage_16bit & k16BitOutput) != 0)
       step->desc.fusion.stored_16bit |= Fusion::kOutputStored16Bit;
     return step->desc.fusion.stored_16bit != 0;

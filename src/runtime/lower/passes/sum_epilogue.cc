@@ -164,9 +164,9 @@ class Finder {
 
 class SumEpilogue final : public LoweringPass {
  public:
-  bool extend(StepFormer& f) const override {
-    StepDraft& d = f.draft_;
-    return add_fused_operands(f, d.node, &d.desc, d.desc.node->inputs.size(), d.views);
+  bool extend(PlanWork& p, StepFormer& f) const override {
+    StepDraft& d = f.draft();
+    return add_fused_operands(p, f, d.node, &d.desc, d.desc.node->inputs.size(), d.views);
   }
 };
 
@@ -183,16 +183,16 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
 
 }  // namespace
 
-bool add_fused_operands(StepFormer& f, std::int32_t node, OpDesc* desc, std::size_t at, std::uint8_t views) {
-  StepDraft& d = f.draft_;
+bool add_fused_operands(PlanWork& p, StepFormer& f, std::int32_t node, OpDesc* desc, std::size_t at, std::uint8_t views) {
+  StepDraft& d = f.draft();
   const std::size_t first = static_cast<std::size_t>(desc->inputs.data() - d.descs.data());  // of the desc's inputs, among all
   bool taken = false;
-  for (const FusedOperand& sum : f.c_.nodes[node].fused) {
-    const TensorDesc& operand = f.s_.descs[sum.value];
+  for (const FusedOperand& sum : p.c.nodes[node].fused) {
+    const TensorDesc& operand = p.state.descs[sum.value];
     const bool is_residual = sum.role == Role::kResidual;
     if (is_residual && (sum.maker >= d.node || operand.shape != desc->outputs[0].shape)) break;
     (is_residual ? desc->fusion.residual : desc->fusion.bias) = static_cast<int>(at);
-    desc->fusion.tail = &f.graph_.nodes[sum.node];
+    desc->fusion.tail = &p.graph.nodes[sum.node];
     desc->fusion.byte_sum = sum.byte_sum();
     d.descs[first + at] = operand;
     d.operands[first + at] = {sum.value, is_residual && (views & kViewResidual) != 0};

@@ -276,6 +276,28 @@ TEST_F(CascadeTest, RespecializedPlansRunTheSameNodesAsOneStep) {
   }
 }
 
+TEST_F(CascadeTest, StagesAreAskedAboutAsTheirNodesAre) {
+  force_cascades(CascadeUse::kAlways);
+  SessionRequest request("");
+  request.memory = MemoryPlan::kSmall;
+  request.products = Products::kOwn;
+  TestSession session(load(make_runtime({}, 0, 2), inverted_residual(16, 96)), request);
+  run(session, {random_tensor({1, 16, 41, 38}, 1), random_tensor({1, 16, 41, 38}, 2)});
+  int stages = 0;
+  for (const auto& plan : session.latest_plans()) {
+    for (const PlanStep& step : plan->steps) {
+      if (step.desc.nodes.empty()) continue;
+      EXPECT_TRUE(step.desc.small);
+      for (const OpDesc& stage : step.desc.nodes) {
+        EXPECT_TRUE(stage.small);
+        EXPECT_EQ(stage.products, Products::kOwn);
+        ++stages;
+      }
+    }
+  }
+  EXPECT_EQ(stages, 3);
+}
+
 std::vector<float> small_values(std::int64_t n) {
   std::vector<float> values(static_cast<std::size_t>(n));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.01f * static_cast<float>(i % 23) - 0.1f;
