@@ -22,6 +22,7 @@ RecomputeSearch::RecomputeSearch(const RecomputeProblem& problem)
   std::vector<std::int32_t> before(values, -1), longest(values, 1);
   std::vector<bool> may(values, true);
   const auto use = [&](std::int32_t value, std::int32_t step) {
+    cancellation_point();
     const auto v = static_cast<std::size_t>(value);
     if (before[v] >= 0 && step - before[v] > longest[v]) {
       longest[v] = step - before[v];
@@ -88,11 +89,13 @@ void RecomputeSearch::run(std::int32_t number, bool again, std::int32_t at) {
   RecomputedStep* const record = record_ == nullptr ? nullptr : &record_->emplace_back();
   if (record != nullptr) *record = {number, again, {}, {}, std::vector<std::int32_t>(step.writes.size(), -1)};
   for (const std::int32_t v : step.reads) {
+    cancellation_point();
     const std::int32_t i = instance_of(v, at);
     instances_[static_cast<std::size_t>(i)].last = place_;
     if (record != nullptr) record->reads.push_back(i);
   }
   for (std::size_t k = 0; k < step.writes.size(); ++k) {
+    cancellation_point();
     const std::int32_t over = step.over[k] < 0 ? -1 : instance_of(step.over[k], at);
     const std::int32_t i = written(step.writes[k], again);
     RecomputeInstance& instance = instances_[static_cast<std::size_t>(i)];
@@ -110,8 +113,10 @@ void RecomputeSearch::run(std::int32_t number, bool again, std::int32_t at) {
 
 // A step that must run again before `reader` can read the value; -1: none.
 std::int32_t RecomputeSearch::missing(std::int32_t value, std::int32_t reader, std::int32_t at) const {
+  cancellation_point();
   if (is_original(value, at)) return -1;
   for (const std::int32_t maker : makers_[static_cast<std::size_t>(value)]) {
+    cancellation_point();
     const std::int32_t made_at = again_at_[static_cast<std::size_t>(maker)];
     const bool is_there = transient_[static_cast<std::size_t>(value)] ? made_at == at : made_at >= 0;
     if (maker < reader && !is_there) return maker;
@@ -144,17 +149,20 @@ bool RecomputeSearch::make_again(std::int32_t reader, std::int32_t at, double* c
 }
 
 RecomputeSearch::Outcome RecomputeSearch::simulate(std::size_t limit) {
-  cancellation_point(kNodeWork);
   Outcome outcome;
   const auto steps = static_cast<std::int32_t>(p_.steps.size());
   instances_.resize(p_.values.size());
-  for (std::size_t v = 0; v < instances_.size(); ++v) instances_[v] = {static_cast<std::int32_t>(v), -1, -1};
+  for (std::size_t v = 0; v < instances_.size(); ++v) {
+    cancellation_point();
+    instances_[v] = {static_cast<std::int32_t>(v), -1, -1};
+  }
   again_at_.assign(p_.steps.size(), -1);
   copy_.assign(p_.values.size(), -1);
   writes_.clear();
   scratch_.clear();
   place_ = 0;
   for (std::int32_t step = 0; step < steps; ++step) {
+    cancellation_point();
     if (!make_again(step, step, &outcome.cost) || place_ / kMostRuns > steps) return outcome;
     run(step, false, step);
   }
@@ -162,12 +170,14 @@ RecomputeSearch::Outcome RecomputeSearch::simulate(std::size_t limit) {
   const auto places = static_cast<std::size_t>(place_);
   change_.assign(places + 1, 0);
   for (std::size_t i = 0; i < instances_.size(); ++i) {
+    cancellation_point();
     if (!is_in_arena(i)) continue;
     const auto bytes = static_cast<double>(p_.values[static_cast<std::size_t>(instances_[i].value)].bytes);
     change_[static_cast<std::size_t>(instances_[i].first)] += bytes;
     change_[static_cast<std::size_t>(instances_[i].last) + 1] -= bytes;
   }
   for (const Write& w : writes_) {  // the two have the same bytes while the step runs
+    cancellation_point();
     if (instances_[static_cast<std::size_t>(w.over)].last != w.place || !is_in_arena(static_cast<std::size_t>(w.over)) ||
         !is_in_arena(static_cast<std::size_t>(w.instance)))
       continue;
@@ -178,6 +188,7 @@ RecomputeSearch::Outcome RecomputeSearch::simulate(std::size_t limit) {
   }
   double live = 0;
   for (std::size_t i = 0; i < places; ++i) {
+    cancellation_point();
     live += change_[i];
     const double now = live + static_cast<double>(scratch_[i]);
     if (static_cast<std::size_t>(now) > outcome.peak) {

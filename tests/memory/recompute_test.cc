@@ -8,6 +8,9 @@
 #include <random>
 #include <string>
 
+#include "base/cancel.h"
+#include "base/error.h"
+
 namespace evn::test::recompute_test {
 namespace {
 
@@ -259,6 +262,38 @@ TEST(Recompute, RandomSequencesReadWhatTheyHaveRead) {
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GT(again, 40);
+}
+
+// The work of one walk through the steps.
+std::int64_t work_of_a_walk(const Problem& p) {
+  RecomputeSearch search(p);
+  const Cancel never;
+  const CancelScope scope(never);
+  search.keep_all();
+  return scope.work();
+}
+
+TEST(Recompute, WorkIsCountedByStepsAndReads) {
+  const std::int64_t small = work_of_a_walk(layers(1000, 64)), large = work_of_a_walk(layers(2000, 64));
+  EXPECT_GE(small, 3 * 1000) << "each layer has two steps, of which one has two reads";
+  EXPECT_LE(static_cast<double>(large), 2.1 * static_cast<double>(small));
+  Problem p;
+  std::vector<std::int32_t> parts;
+  for (int i = 0; i < 10'000; ++i) parts.push_back(p.value(64));
+  p.step({}, parts);
+  p.step(parts, {p.value(64)});
+  EXPECT_GE(work_of_a_walk(p), 2 * 10'000);
+}
+
+TEST(Recompute, StopsWhenItIsAsked) {
+  const Problem p = layers(20'000, 64);
+  RecomputeSearch search(p);
+  std::atomic<bool> requested{true};
+  Cancel cancel;
+  cancel.requested = &requested;
+  const CancelScope scope(cancel);
+  EXPECT_THROW(search.keep_all(), Error);
+  EXPECT_LE(scope.work(), 2 * kWorkPerLook);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ SessionRequest alone_on(const ModelPtr& model, Device& device) {
   auto alone = std::make_shared<Assignment>();
   alone->devices.assign(model->graph().nodes.size(), &device);
   SessionRequest request("");
-  request.assigned = std::move(alone);
+  request.role.assigned = std::move(alone);
   return request;
 }
 

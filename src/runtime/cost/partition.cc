@@ -62,6 +62,7 @@ PartitionCost evaluate(const PartitionProblem& p, const Places& places) {
   };
   std::vector<std::uint32_t> lies(p.value_bytes.size(), 1);  // bit d: the value is on device d. What no node makes is on the host
   const auto bring = [&](std::int32_t value, std::size_t to) {
+    cancellation_point();
     std::uint32_t& on = lies[static_cast<std::size_t>(value)];
     if ((on >> to & 1) != 0) return;
     const double bytes = p.value_bytes[static_cast<std::size_t>(value)];
@@ -76,6 +77,7 @@ PartitionCost evaluate(const PartitionProblem& p, const Places& places) {
     on |= 1u << to;
   };
   for (std::size_t i = 0; i < p.nodes.size(); ++i) {
+    cancellation_point();
     const auto device = static_cast<std::size_t>(places[i]);
     double begin = 0;
     for (const std::int32_t v : p.nodes[i].reads) {
@@ -86,6 +88,7 @@ PartitionCost evaluate(const PartitionProblem& p, const Places& places) {
     const bool alone = first != i && places[first] != places[i];
     const double end = spend(device, free[device], begin, p.devices[device].ns[alone ? first : i]);
     for (const std::int32_t v : p.nodes[i].makes) {
+      cancellation_point();
       lies[static_cast<std::size_t>(v)] = 1u << device;
       ready_at(v, device) = end;
     }
@@ -162,12 +165,12 @@ Places improve(const PartitionProblem& p, Places places, Objective objective, bo
   std::size_t looks = 0;
   // Gives the steps of [begin, end) that a device can run, and that lie in it, to that device, if this is better.
   const auto give = [&](std::size_t begin, std::size_t end, std::size_t device) {
-    cancellation_point(kNodeWork);
     looks += n;
     const auto from = places.begin() + static_cast<std::ptrdiff_t>(begin);
     const Places before(from, places.begin() + static_cast<std::ptrdiff_t>(end));
     bool changed = false;
     for (std::size_t i = begin; i < end; ++i) {
+      cancellation_point();
       if (p.devices[device].ns[i] == HUGE_VAL || places[i] == static_cast<std::int32_t>(device)) continue;
       places[i] = static_cast<std::int32_t>(device);
       changed = true;

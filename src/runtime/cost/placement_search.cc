@@ -130,7 +130,7 @@ class Search {
 
   SessionRequest request_for(std::shared_ptr<const Assignment> assignment) const {
     SessionRequest r = request_;
-    r.assigned = std::move(assignment);
+    r.role.assigned = std::move(assignment);
     r.batching = {};
     return r;
   }
@@ -346,7 +346,7 @@ class Search {
 }  // namespace
 
 bool is_searched(const Config& config, const SessionRequest& request) {
-  if (request.assigned != nullptr) return false;
+  if (request.role.assigned != nullptr) return false;
   if (!request.device.empty()) return request.device == kAutoDevice;
   return config.default_devices.size() == 1 && config.default_devices[0] == kAutoDevice;
 }

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <random>
 
+#include "base/cancel.h"
+#include "base/error.h"
+
 namespace evn::test {
 namespace {
 
@@ -135,6 +138,39 @@ TEST(Partition, FindsTheBestOfSmallRandomProblems) {
     best_with_skips += found <= least(p) + 1e-9 ? 1 : 0;
   }
   EXPECT_GE(best_with_skips, 50);
+}
+
+template <typename F>
+std::int64_t work_of(F&& search) {
+  const Cancel never;
+  const CancelScope scope(never);
+  search();
+  return scope.work();
+}
+
+TEST(Partition, EachLookAtANodeCountsAsWork) {
+  const auto chain_of = [](std::size_t n) {
+    const std::vector<double> times(n, 1);
+    return chain({times, times}, 1, {50, 0});
+  };
+  const PartitionProblem small = chain_of(500), large = chain_of(1000);
+  const Places here(500), there(1000);
+  const std::int64_t once = work_of([&] { evaluate(small, here); }), twice = work_of([&] { evaluate(large, there); });
+  EXPECT_GE(once, 500);
+  EXPECT_LE(twice, 2 * once + 10);
+  // Parts of each length are tried at all their places, and each trial looks at all nodes.
+  EXPECT_GE(work_of([&] { improve(large, there, Objective::kLatency); }), 1000 * 1000);
+}
+
+TEST(Partition, ASearchStopsWhenItIsAsked) {
+  const std::vector<double> times(4000, 1);
+  const PartitionProblem p = chain({times, times}, 1, {50, 0});
+  std::atomic<bool> requested{true};
+  Cancel cancel;
+  cancel.requested = &requested;
+  const CancelScope scope(cancel);
+  EXPECT_THROW(improve(p, Places(4000), Objective::kLatency), Error);
+  EXPECT_LE(scope.work(), 2 * kWorkPerLook);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ class PlacementSearchTest : public RuntimeTest {
       auto alone = std::make_shared<Assignment>();
       alone->devices.assign(model->graph().nodes.size(), &device);
       SessionRequest request("");
-      request.assigned = alone;
+      request.role.assigned = alone;
       const CompiledGraph graph = compile_unpacked(model, request);
       const std::shared_ptr<Plan> plan = make_plan(graph, signature_of_zeros(graph, assumed_inputs(runtime, model->graph(), {})));
       for (const PlanStep& step : plan->steps) {
