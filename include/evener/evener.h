@@ -1249,9 +1249,7 @@ typedef struct evn_run_options {
                             begin, whichever is earlier; one that has passed already ends it at once. @since 0.2 */
   int32_t priority;      /* EVN_PRIORITY_LOWEST .. EVN_PRIORITY_HIGHEST: while a run computes, those of lower priorities stop at the
                             edge of the tiles that they compute and wait, for a second at a time at most. Among runs of one priority
-                            that of the earliest deadline comes first; a request that can no longer end in time, to judge by how long
-                            its session's runs lately took, comes after those with deadlines that can. No meaning with an executor
-                            of the host's. @since 0.2 */
+                            that of the earliest deadline comes first. No meaning with an executor of the host's. @since 0.2 */
   uint32_t flags;        /* EVN_RUN_... @since 0.2 */
   evn_state state;       /* nullable: a state of the session (state.h), which gives and takes the inputs and outputs of its pairs.
                             Their slots in `inputs` and `outputs` are NULL, and stay so. @since 0.2 */

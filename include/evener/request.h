@@ -45,7 +45,8 @@ EVN_API void evn_submit_options_init(evn_submit_options *options, uint32_t struc
  *   outputs  output_count slots, or NULL for slots that are all NULL: a tensor is written in place; for the others evn_request_take
  *            gives new ones
  *   options  nullable, copied. Here timeout_ns counts from now on. Requests wait in the order of their priorities, then of their
- *            deadlines, then of their submission; a second of waiting counts as one step of priority
+ *            deadlines, then of their submission; a second of waiting counts as one step of priority. A request that is expected to
+ *            miss its deadline stays behind later ones of its session and priority that are expected to meet theirs
  *   submit   nullable, copied
  *   request  out, nullable. The caller releases it. Where it is NULL the handle that `done` gets is released when that returns,
  *            and one that a queue gives is released by who took it; one of the two must be there

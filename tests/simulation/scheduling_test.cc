@@ -50,7 +50,6 @@ Load closed_loop(int cores, std::uint64_t work, std::uint64_t rounds) {
 
 TEST_P(SchedulingSimulation, EqualClientsGetEqualSharesAndNoCoreIsFreeWhileARunWaits) {
   for (const std::uint64_t work : kWorks) {
-    if (test::kIsSanitized && cores() == 64 && work > 5 * kMillisecond) break;
     const std::uint64_t rounds = work < kMillisecond ? 15 * kMillisecond / work : cores() < 16 ? 12 : 6;
     const Load load = closed_loop(cores(), work, rounds);
     const Result result = simulate(load, 1 + work);
@@ -107,7 +106,6 @@ TEST(SchedulingSimulationOfOneRun, AWorkerThatTheSystemLeavesOnItsCallersCoreMov
 // Clients whose requests arrive at random times and need 60 % of the cores.
 TEST_P(SchedulingSimulation, RequestsThatArriveAtRandomTimesAreServedInTime) {
   for (const std::uint64_t work : kWorks) {
-    if (test::kIsSanitized && cores() == 64 && work > 5 * kMillisecond) break;
     const std::uint64_t rounds = cores() < 16 ? 40 : cores() < 64 ? 10 : 5;
     Load load{cores(), std::max(rounds * work, 20 * kMillisecond), {}};
     for (int i = 0; i < 2 * cores(); ++i) load.clients.push_back({.shape = RunShape::of(work), .interval_ns = 2 * work * 10 / 6});
@@ -121,7 +119,6 @@ TEST_P(SchedulingSimulation, AnUrgentRunWaitsForNoLongerThanARange) {
   const Client urgent{.shape = RunShape::of(10 * kMillisecond), .priority = 3, .interval_ns = 30 * kMillisecond};
   load.clients.push_back(urgent);
   for (const std::uint64_t seed : {4, 5, 6}) {
-    if (test::kIsSanitized && cores() == 64 && seed > 4) break;
     const Result result = simulate(load, seed);
     const ClientResult& runs = result.clients.back();
     EXPECT_GE(runs.latency_ns.size(), 3u);
@@ -168,7 +165,9 @@ TEST_P(SchedulingSimulation, DeadlinesAreMetWhereTimeSuffices) {
   EXPECT_LE(all.late * 50, all.latency_ns.size());
 }
 
-INSTANTIATE_TEST_SUITE_P(Cores, SchedulingSimulation, testing::Values(2, 4, 8, 16, 64), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Cores, SchedulingSimulation,
+                         testing::ValuesIn(test::kIsSanitized ? std::vector<int>{2, 8} : std::vector<int>{2, 4, 8, 16, 64}),
+                         testing::PrintToStringParamName());
 
 // Loads of random clients, with delays at random calls of the machine. A lost wake-up ends the process, if nobody looks by himself,
 // or leaves a core free until somebody looks.

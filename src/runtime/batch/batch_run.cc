@@ -165,9 +165,8 @@ void BatchRun::take_stopped(std::vector<RequestPtr>* to) noexcept {
 
 // The members that have not been stopped run alone, so that a failure is only that of whose it is; a batch that fails again and
 // again costs its run each time, which the log tells.
-void BatchRun::note_failure(const Error& e) noexcept {
-  was_cut_off_ = e.status == EVN_ERROR_CANCELLED || e.status == EVN_ERROR_TIMEOUT;
-  if (was_cut_off_) return;
+void BatchRun::note_failure(const Error& e) const noexcept {
+  if (e.status == EVN_ERROR_CANCELLED || e.status == EVN_ERROR_TIMEOUT) return;  // all members have been stopped
   LogEvent(session_->runtime()->log(), EVN_LOG_INFO, "batching.failed")
       .field("node", e.node)
       .field("rows", static_cast<std::uint64_t>(rows_))
@@ -181,7 +180,7 @@ bool BatchRun::run() noexcept {
   runtime.begin_run();
   const std::uint64_t begin = os::now_ns();
   const std::optional<Error> e = any_error_of([&] { session_->run(inputs_, outputs_, request_); });
-  session_->identity()->requests.note_run(os::now_ns() - begin, !e);
+  session_->identity()->requests.add_run_time(leader().size_class(), os::now_ns() - begin, !e);
   inputs_.clear();  // before the end, at which pools that trim when idle are trimmed
   runtime.end_run();
   if (e) note_failure(*e);
@@ -200,8 +199,10 @@ void BatchRun::finish(bool has_run) noexcept {
       const std::lock_guard<Mutex> lock(mutex_);
       request.swap(m.request);
     }
+    has_computed_all_ = has_computed_all_ && (has_run || request != nullptr);
     if (request == nullptr) continue;
     if (is_stopped(*request)) {
+      has_computed_all_ = has_computed_all_ && has_run;
       Request::end_stopped(request);
       continue;
     }
@@ -210,8 +211,7 @@ void BatchRun::finish(bool has_run) noexcept {
       given = has_run && give(m, request);
     } catch (...) {  // as above
     }
-    if (given) continue;
-    request->execute(request);
+    if (!given) has_computed_all_ = request->execute(request) && has_computed_all_;
   }
 }
 

@@ -23,13 +23,14 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   // True if take_stopped() has to be called while it runs.
   bool has_stops() const { return has_stops_; }
   std::size_t member_count() const { return members_.size(); }
+  std::int64_t rows() const { return rows_; }
   // From another thread: moves members that have been stopped to `to`, which has room for all members; their ends are then the
   // caller's to tell. Stops the run if no member is left.
   void take_stopped(std::vector<RequestPtr>* to) noexcept;
   // Runs the model, and releases the copies of the rows. False: the members are to run alone.
   bool run() noexcept;
-  // Returns true if the run ended early, as all members had been stopped.
-  bool was_cut_off() const { return was_cut_off_; }
+  // Returns false if rows of a member have not been computed, as it was stopped or its run failed.
+  bool has_computed_all() const { return has_computed_all_; }
   // Ends all members that have not ended: with their parts, or by running them alone.
   void finish(bool has_run) noexcept;
 
@@ -43,7 +44,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
     std::shared_ptr<const RowOutputs> proof;  // of its own length
   };
 
-  void note_failure(const Error& e) noexcept;
+  void note_failure(const Error& e) const noexcept;
   void drop_stopped();
   bool prove();
   void copy_rows();
@@ -62,7 +63,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   std::int64_t rows_ = 0;
   std::int64_t length_ = 0;
   bool has_stops_ = false;
-  bool was_cut_off_ = false;
+  bool has_computed_all_ = true;
   std::shared_ptr<const RowOutputs> proof_;  // of a row of the batch
   RunRequest request_;
   std::vector<RunValue> inputs_, outputs_;  // of the batch: inputs with rows are copies

@@ -22,7 +22,7 @@ BatchSizes::BatchSizes(std::int64_t most_rows, std::uint64_t run_ns, const Batch
 
 void BatchSizes::try_sizes(int first, int last) {
   trial_ = first;
-  larger_ = 0;
+  unusable_ = 0;
   last_trial_ = last;
 }
 
@@ -56,30 +56,33 @@ void BatchSizes::go_on() {
   chosen_ = best();
   const bool more = trial_ < last_trial_ && trial_ <= chosen_;
   trial_ = more ? trial_ + 1 : kNone;
-  larger_ = 0;
+  unusable_ = 0;
   if (trial_ != kNone) return;
   again_after_ns_ = chosen_ == kept_ ? std::min(2 * again_after_ns_, scheduling::kMaxRetrialNs) : scheduling::kRetrialNs;
   again_ns_ = computed_ns_ + again_after_ns_;
 }
 
-void BatchSizes::note(std::int64_t rows, std::uint64_t core_ns) {
+void BatchSizes::note(std::int64_t rows, std::uint64_t core_ns, bool completed) {
   computed_ns_ += core_ns;
   const int at = std::min(size_of(rows), largest_);
-  if (trial_ != kNone && at > trial_) ++larger_;
+  const bool unusable = !completed || at > trial_;
+  if (trial_ != kNone && unusable) ++unusable_;
   if (last_trial_ == kNone) {
     if (computed_ns_ < scheduling::kFreeNs) return;
     try_sizes(0, largest_);
   } else if (trial_ == kNone && computed_ns_ >= again_ns_) {
     try_neighbours();
   }
-  Size& size = sizes_[at];
-  const double row_ns = static_cast<double>(core_ns) / static_cast<double>(rows);
+  if (completed) add_cost(sizes_[at], static_cast<double>(core_ns) / static_cast<double>(rows), core_ns);
+  // Requests of many rows never make a batch of few, and a size may take longer than requests have.
+  while (trial_ != kNone && (sizes_[trial_].is_known() || (unusable && unusable_ >= scheduling::kUnseenBatches))) go_on();
+}
+
+void BatchSizes::add_cost(Size& size, double row_ns, std::uint64_t core_ns) {
   if (++size.batches == 1 && core_ns < scheduling::kTrialNs) return;  // planning has a part in it
   size.trial_ns += core_ns;
   const double seen = size.row_ns != 0 ? std::min(row_ns, scheduling::kMaxOfMean * size.row_ns) : row_ns;
   size.row_ns = size.row_ns != 0 ? size.row_ns + (seen - size.row_ns) / static_cast<double>(scheduling::kMeanShare) : seen;
-  // Requests of many rows never make a batch of few.
-  while (trial_ != kNone && (sizes_[trial_].is_known() || (at > trial_ && larger_ >= scheduling::kUnseenBatches))) go_on();
 }
 
 }  // namespace evn

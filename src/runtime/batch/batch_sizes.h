@@ -19,7 +19,8 @@ class BatchSizes {
   // The next batch takes so many at most: what is being tried, or else the best of what has been tried.
   std::int64_t most_rows() const;
   // A batch of so many rows has been computed. `core_ns`: processor time of its thread, times the share of the cores that it had.
-  void note(std::int64_t rows, std::uint64_t core_ns);
+  // `completed`: false if deadlines or failures ended some of the rows.
+  void note(std::int64_t rows, std::uint64_t core_ns, bool completed = true);
 
  private:
   // Batches of 2^i to 2^(i+1)-1 rows.
@@ -34,6 +35,7 @@ class BatchSizes {
 
   void try_sizes(int first, int last);
   void try_neighbours();  // of the chosen size
+  static void add_cost(Size& size, double row_ns, std::uint64_t core_ns);
   int best() const;
   void go_on();
 
@@ -45,7 +47,7 @@ class BatchSizes {
   int kept_ = kNone;  // the size that was chosen before the trials
   int chosen_;
   int trial_ = kNone;
-  int larger_ = 0;          // number of batches above the size on trial since the trial began
+  int unusable_ = 0;        // number of batches above the size on trial, or not completed, since the trial began
   int last_trial_ = kNone;  // of those that are to be tried one after the other
   std::array<Size, scheduling::kMaxSizes> sizes_ = {};
 };

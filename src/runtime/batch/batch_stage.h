@@ -11,8 +11,6 @@ class BatchStage final : public RunStage {
   // Throws as the batcher does.
   BatchStage(const CompiledGraph& graph, const BatchingConfig& config) : batcher_(graph, config) {}
 
-  static constexpr std::string_view kName = "batching";
-  std::string_view name() const override { return kName; }
   Batcher& batcher() { return batcher_; }
   void run(Session& /*session*/, StagedRun& run, const RunRest& rest) override {
     const std::uint64_t begin = os::now_ns();

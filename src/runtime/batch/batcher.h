@@ -33,8 +33,10 @@ class Batcher {
   std::int64_t max_batch() const { return config_.max_batch; }
   // Number of rows, of `row_bytes` bytes each, below which a batch takes further requests.
   std::int64_t most_rows(std::uint64_t row_bytes) { return sizes_of(row_bytes).most_rows(); }
-  // A batch of `rows` rows has taken `core_ns`.
-  void note_cost(std::uint64_t row_bytes, std::int64_t rows, std::uint64_t core_ns) { sizes_of(row_bytes).note(rows, core_ns); }
+  // A batch of `rows` rows has taken `core_ns`; `completed`: all of them have been computed.
+  void note_cost(std::uint64_t row_bytes, std::int64_t rows, std::uint64_t core_ns, bool completed) {
+    sizes_of(row_bytes).note(rows, core_ns, completed);
+  }
 
   // A request has come, with which so many are in flight.
   void note_arrival(std::uint64_t in_flight) { expected_ = std::max(expected_, in_flight); }

@@ -17,7 +17,7 @@ void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr 
     const HeapScope counted(&request->runtime()->cpu().pool());  // in a task of the host
     if (gathering.members.size() > 1) {
       request.reset();
-      completed = run_batch(batcher, std::move(gathering.members), lock);
+      completed = run_batch(gathering, lock);
     } else {
       gathering.members.clear();
       completed = request->execute(request);
@@ -29,11 +29,11 @@ void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr 
   const std::uint64_t time = os::thread_time_ns() - begin;
   lock.lock();
   batcher.note_end(requests.in_flight());
-  if (gathering.row_bytes == 0 || !completed) return;  // what was cut off says nothing of costs
+  if (gathering.row_bytes == 0) return;
   // The thread's time, times its share of the cores: these, divided by the mean of how many requests executed at its begin and end.
   const auto executed = static_cast<std::uint64_t>(std::max(2, beside + count_executing()));
   const auto cores = on_host ? executed : std::max<std::uint64_t>(executed, 2 * static_cast<std::uint64_t>(most_executing));
-  batcher.note_cost(gathering.row_bytes, gathering.rows, time * cores / executed);
+  batcher.note_cost(gathering.row_bytes, gathering.rows, time * cores / executed, completed);
 }
 
 // Those that wait already; and those that come, as long as the first may wait for them, more are on their way, and no other request
@@ -42,12 +42,13 @@ void RequestDispatcher::State::gather(Gathering& gathering, const RequestPtr& le
                                       std::unique_lock<std::mutex>& lock) {
   try {
     if (!gathering.begin(leader)) return;
-    requests.join(leader->run().priority, &gathering.members, [&](const RequestPtr& r) { return gathering.wants(r); });
+    requests.join(leader, leader->run().priority, &gathering.members, [&](const RequestPtr& r) { return gathering.wants(r); });
   } catch (const std::bad_alloc&) {  // with those that there are
     if (gathering.members.empty()) return;
   }
   const std::size_t taken = gathering.members.size() - 1;
   if (taken > 0) note_gone(&requests, taken);
+  if (waiting > 0 && has_unwatched) call_the_watcher();
   while (!on_host && !stopped && requests.gathering == nullptr && !gathering.members.empty() && !gathering.is_full()) {
     const std::uint64_t now = os::now_ns();
     const bool expects = gathering.batcher.expects_more_than(requests.in_flight());
@@ -63,12 +64,13 @@ void RequestDispatcher::State::gather(Gathering& gathering, const RequestPtr& le
   }
 }
 
-// Without the lock. Returns false if the run was cut off, as all members have been stopped.
-bool RequestDispatcher::State::run_batch(Batcher& batcher, std::vector<RequestPtr> members, std::unique_lock<std::mutex>& lock) {
-  const std::shared_ptr<BatchRun> batch = BatchRun::make(batcher, std::move(members));
+// Without the lock. Returns true if all rows have been computed.
+bool RequestDispatcher::State::run_batch(Gathering& gathering, std::unique_lock<std::mutex>& lock) {
+  const std::shared_ptr<BatchRun> batch = BatchRun::make(gathering.batcher, std::move(gathering.members));
   if (batch == nullptr) return false;
   const bool done = batch->prepare();
-  if (is_forked()) return false;  // by the callback of a member that was stopped
+  if (done) gathering.rows = batch->rows();  // without members that were stopped
+  if (is_forked()) return false;             // by the callback of a member that was stopped
   const bool watched = batch->has_stops() && !on_host;
   if (watched) {
     lock.lock();
@@ -82,7 +84,7 @@ bool RequestDispatcher::State::run_batch(Batcher& batcher, std::vector<RequestPt
     batches.remove(*batch);
     lock.unlock();
   }
-  return !batch->was_cut_off();
+  return batch->has_computed_all();
 }
 
 }  // namespace evn

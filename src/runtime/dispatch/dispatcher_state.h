@@ -113,7 +113,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     const std::uint64_t now = os::now_ns();
     SessionRequests* const session = next_session(now);
     if (session == nullptr) return nullptr;
-    RequestPtr request = session->pop(now);
+    RequestPtr request = session->pop(now, watcher != nullptr);
     note_gone(session);
     return request;
   }
@@ -272,7 +272,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   void execute_with_others(Batcher& batcher, RequestPtr request, SessionRequests& requests, const Thread* thread,
                            std::unique_lock<std::mutex>& lock);
   void gather(Gathering& gathering, const RequestPtr& leader, SessionRequests& requests, std::unique_lock<std::mutex>& lock);
-  bool run_batch(Batcher& batcher, std::vector<RequestPtr> members, std::unique_lock<std::mutex>& lock);
+  bool run_batch(Gathering& gathering, std::unique_lock<std::mutex>& lock);
 
   static void work_main(void* argument) {
     auto* const thread = static_cast<Thread*>(argument);

@@ -1,5 +1,7 @@
 #include "runtime/request/request.h"
 
+#include <algorithm>
+#include <bit>
 #include <chrono>
 #include <new>
 
@@ -21,6 +23,9 @@ Request::Request(std::shared_ptr<Session> session, std::vector<RunValue> inputs,
       outputs_(std::move(outputs)),
       run_(run),
       token_(std::move(token)) {
+  std::uint64_t bytes = 0;
+  for (const RunValue& v : inputs_) bytes += v.tensor != nullptr ? v.tensor->size_bytes() : 0;
+  size_class_ = std::min<std::size_t>(static_cast<std::size_t>(std::bit_width(bytes)) / 2, SessionRequests::kSizeClasses - 1);
   given_.reserve(outputs_.size());
   for (std::size_t j = 0; j < outputs_.size(); ++j) given_.push_back(outputs_[j] || is_skipped(run_.skipped, j));
 }
@@ -34,7 +39,7 @@ bool Request::execute(const RequestPtr& self) noexcept {
     session_->run(inputs_, outputs_, run_);
     if (joinable_rows_ > 0) session_->identity()->statistics.note_rows(static_cast<std::size_t>(joinable_rows_));
   });
-  session_->identity()->requests.note_run(os::now_ns() - begin, !e);
+  session_->identity()->requests.add_run_time(size_class_, os::now_ns() - begin, !e);
   end(self, e ? &*e : nullptr).tell();
   return !e;
 }

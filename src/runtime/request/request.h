@@ -37,6 +37,9 @@ class Request {
   // Rows of a request that may be joined with others (Batcher::rows_of); 0: it runs alone.
   std::int64_t joinable_rows() const { return joinable_rows_; }
   void set_joinable_rows(std::int64_t rows) { joinable_rows_ = rows; }
+  // Half the bit width of the number of its inputs' bytes, below SessionRequests::kSizeClasses: requests of one class take about as
+  // long.
+  std::size_t size_class() const { return size_class_; }
   // Until it has ended: what it was given, and the tensor that was given for an output, or null.
   std::span<const RunValue> inputs() const { return inputs_; }
   const TensorPtr& given_output(std::size_t output) const { return outputs_[output].tensor; }
@@ -103,7 +106,7 @@ class Request {
   RunRequest run_;
   const std::shared_ptr<CancelToken> token_;
   std::int64_t joinable_rows_ = 0;
-  bool hopeless_ = false;  // it waits behind those that can end before their deadlines; guarded by the dispatcher's mutex
+  std::size_t size_class_ = 0;
   const std::uint32_t made_in_ = os::fork_generation();
   std::atomic<State> state_{State::kQueued};
   bool taken_ = false;

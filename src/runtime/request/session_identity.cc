@@ -4,7 +4,7 @@
 
 namespace evn {
 
-void apply_concurrency(const Session& session) noexcept {
+void apply_concurrency(Session& session) noexcept {
   SessionRequests& requests = session.identity()->requests;
   requests.set_most_running(session.concurrency());
   session.identity()->group->set_limit(session.concurrency());

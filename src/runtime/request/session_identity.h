@@ -50,6 +50,6 @@ struct SessionIdentity {
 };
 
 // Has runs and requests of the session's identity executed as this placement wants, from now on.
-void apply_concurrency(const Session& session) noexcept;
+void apply_concurrency(Session& session) noexcept;
 
 }  // namespace evn

@@ -17,14 +17,13 @@ namespace {
 }  // namespace
 
 bool SessionRequests::comes_before(const Request& a, const Request& b) {
-  if (a.run_.stop.deadline_ns != 0 && b.run_.stop.deadline_ns != 0 && a.hopeless_ != b.hopeless_) return b.hopeless_;
   const std::uint64_t x = a.run_.stop.deadline_ns - 1;  // no deadline becomes the latest
   const std::uint64_t y = b.run_.stop.deadline_ns - 1;
   return x != y ? x < y : a.number_ < b.number_;
 }
 
 void SessionRequests::push(RequestPtr request) {
-  Queue& queue = classes_[static_cast<std::size_t>(request->run_.priority + kMostPriority)];
+  Queue& queue = queue_of(request->run_.priority);
   EVN_CHECK(queue.insert(std::move(request)).second);
   ++waiting_;
 }
@@ -54,52 +53,33 @@ std::int32_t SessionRequests::top_priority(std::uint64_t now_ns) const {
   return static_cast<std::int32_t>(top_class(now_ns, &u)) - kMostPriority;
 }
 
-RequestPtr SessionRequests::pop(std::uint64_t now_ns) {
+RequestPtr SessionRequests::pop(std::uint64_t now_ns, bool prefer_feasible) {
   std::int64_t u = 0;
+  Queue& queue = classes_[static_cast<std::size_t>(top_class(now_ns, &u))];
   ++running_;
-  const int best = top_class(now_ns, &u);
-  put_hopeless_behind(classes_[static_cast<std::size_t>(best)], now_ns);
-  return take_top(best - kMostPriority);
+  return take(queue, prefer_feasible ? first_feasible(queue, now_ns) : queue.begin());
 }
 
-void SessionRequests::put_hopeless_behind(Queue& queue, std::uint64_t now_ns) const {
-  const std::uint64_t shortest = shortest_run_ns_.load(std::memory_order_relaxed);
-  if (shortest == UINT64_MAX) return;
-  while (true) {
-    const Request& first = **queue.begin();
-    const std::uint64_t deadline = first.run_.stop.deadline_ns;
-    if (first.hopeless_ || deadline == 0 || deadline >= now_ns + shortest) return;
-    Queue::node_type node = queue.extract(queue.begin());
-    node.value()->hopeless_ = true;
-    queue.insert(std::move(node));
+SessionRequests::Queue::iterator SessionRequests::first_feasible(const Queue& queue, std::uint64_t now_ns) const {
+  int checks = 0;
+  for (auto it = queue.begin(); it != queue.end() && checks < scheduling::kMaxDeadlineChecks; ++it, ++checks) {
+    const std::uint64_t deadline = (*it)->run_.stop.deadline_ns;
+    if (deadline == 0) break;
+    if (deadline >= now_ns + run_times_[(*it)->size_class()].load(std::memory_order_relaxed)) return it;
   }
+  return queue.begin();
 }
 
-// A shorter run counts at once, longer ones by and by: beside others each run takes longer.
-void SessionRequests::note_run(std::uint64_t duration_ns, bool completed) noexcept {
-  const std::uint64_t before = shortest_run_ns_.load(std::memory_order_relaxed);
-  if (!completed && duration_ns < before) return;
-  const std::uint64_t shorter = std::min(before, duration_ns);
-  shortest_run_ns_.store(shorter + (duration_ns - shorter) / scheduling::kMeanShare, std::memory_order_relaxed);
-}
-
-const RequestPtr* SessionRequests::top(std::int32_t priority) const {
-  const Queue& queue = classes_[static_cast<std::size_t>(priority + kMostPriority)];
-  return queue.empty() ? nullptr : &*queue.begin();
-}
-
-RequestPtr SessionRequests::take_top(std::int32_t priority) { return std::move(take_node(priority).value()); }
-
-SessionRequests::Queue::node_type SessionRequests::take_node(std::int32_t priority) {
-  Queue& queue = classes_[static_cast<std::size_t>(priority + kMostPriority)];
-  --waiting_;
-  return queue.extract(queue.begin());
-}
-
-void SessionRequests::put_back_node(Queue::node_type node) noexcept {
-  Queue& queue = classes_[static_cast<std::size_t>(node.value()->run_.priority + kMostPriority)];
-  queue.insert(std::move(node));
-  ++waiting_;
+// The estimate falls to a shorter run at once. A longer one, of at most twice the estimate, raises it by a share of the difference.
+// The time of a run that was cut off is a lower bound.
+void SessionRequests::add_run_time(std::size_t size_class, std::uint64_t duration_ns, bool completed) noexcept {
+  std::atomic<std::uint64_t>& time = run_times_[size_class];
+  const std::uint64_t before = time.load(std::memory_order_relaxed);
+  if (before != 0 && duration_ns > before) {
+    time.store(before + (std::min(duration_ns, 2 * before) - before) / scheduling::kMeanShare, std::memory_order_relaxed);
+  } else if (completed || before == 0) {
+    time.store(duration_ns, std::memory_order_relaxed);
+  }
 }
 
 std::uint64_t SessionRequests::in_flight() {
@@ -108,7 +88,7 @@ std::uint64_t SessionRequests::in_flight() {
 }
 
 bool SessionRequests::remove(const Request* request) noexcept {
-  Queue& queue = classes_[static_cast<std::size_t>(request->run_.priority + kMostPriority)];
+  Queue& queue = queue_of(request->run_.priority);
   const auto it = queue.find(request);
   if (it == queue.end() || it->get() != request) return false;
   queue.erase(it);

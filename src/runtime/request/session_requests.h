@@ -21,8 +21,7 @@ using RequestPtr = std::shared_ptr<Request>;
 
 class SessionRequests {
  private:
-  // The earliest deadline comes first, then the first request to come. Requests that cannot meet their deadlines come behind those
-  // that can, and before those without deadlines.
+  // The earliest deadline comes first, then the first request to come.
   struct Earlier {
     using is_transparent = void;
     bool operator()(const RequestPtr& a, const RequestPtr& b) const { return comes_before(*a, *b); }
@@ -45,46 +44,34 @@ class SessionRequests {
   // How urgent the most urgent one is: more is more. INT64_MIN where none waits, or no more may be executed now.
   std::int64_t urgency(std::uint64_t now_ns) const;
   std::int32_t top_priority(std::uint64_t now_ns) const;
-  // The most urgent one, which is executed from now on until done(). One whose deadline is nearer than the shortest run of the
-  // session has taken goes behind those that can still end in time: what it computed would be lost.
-  RequestPtr pop(std::uint64_t now_ns);
+  // The most urgent one, which is executed from now on until done(). `prefer_feasible`: a request that is expected to miss its
+  // deadline stays behind those with later deadlines that are expected to meet theirs. The watcher must end it at its deadline.
+  RequestPtr pop(std::uint64_t now_ns, bool prefer_feasible);
   void done() { --running_; }
-  // Takes out those of a priority that `wants` says kTake to, the most urgent first, and appends them to `out`, in the place of
-  // which they go on being executed as one: done() is called once for all. Throws std::bad_alloc; none is lost then.
+  // Takes out those behind `first`, which has been popped, and of its priority, that `wants` says kTake to, in order, and appends
+  // them to `out`. They are executed as one: done() is called once for all. Throws std::bad_alloc; none is lost then.
   enum class Wanted { kTake, kLeave, kEnd };
   template <typename F>
-  void join(std::int32_t priority, std::vector<RequestPtr>* out, F&& wants) {
-    std::array<Queue::node_type, 32> left;
-    std::size_t left_count = 0;
-    const auto put_back = [&] {
-      while (left_count > 0) put_back_node(std::move(left[--left_count]));
-    };
-    try {
-      while (left_count < left.size()) {
-        const RequestPtr* const first = top(priority);
-        if (first == nullptr) break;
-        out->reserve(out->size() + 1);
-        const Wanted wanted = wants(*first);
-        if (wanted == Wanted::kEnd) break;
-        Queue::node_type node = take_node(priority);
-        if (wanted == Wanted::kLeave) {
-          left[left_count++] = std::move(node);
-          continue;
-        }
-        out->push_back(std::move(node.value()));
-      }
-    } catch (...) {
-      put_back();
-      throw;
+  void join(const RequestPtr& first, std::int32_t priority, std::vector<RequestPtr>* out, F&& wants) {
+    constexpr int kMaxLeft = 32;
+    Queue& queue = queue_of(priority);
+    int left = 0;
+    for (auto it = queue.upper_bound(first); it != queue.end() && left < kMaxLeft;) {
+      out->reserve(out->size() + 1);
+      const Wanted wanted = wants(*it);
+      if (wanted == Wanted::kEnd) return;
+      const auto at = it++;
+      if (wanted == Wanted::kLeave) ++left;
+      else out->push_back(take(queue, at));
     }
-    put_back();
   }
   // Returns true if a limit on concurrent executions is set.
   bool is_bounded() const noexcept { return most_running_.load(std::memory_order_relaxed) != 0; }
   // Another bound, from now on. From any thread.
   void set_most_running(int most_running) noexcept { most_running_.store(most_running, std::memory_order_relaxed); }
-  // A run of requests, one or several, has ended after so long. From any thread.
-  void note_run(std::uint64_t duration_ns, bool completed) noexcept;
+  // Adds the time of a run of requests, one or several, of that size (Request::size_class()). From any thread.
+  void add_run_time(std::size_t size_class, std::uint64_t duration_ns, bool completed) noexcept;
+  static constexpr std::size_t kSizeClasses = 16;
   // How many are under way at a time while most of them wait for devices; 0: as many as execute. From any thread.
   void set_depth(int depth) noexcept { depth_.store(depth, std::memory_order_relaxed); }
   int depth() const noexcept { return depth_.load(std::memory_order_relaxed); }
@@ -134,19 +121,21 @@ class SessionRequests {
   static bool in_any_callback() noexcept;
 
  private:
-  const RequestPtr* top(std::int32_t priority) const;
-  RequestPtr take_top(std::int32_t priority);
-  // Takes the first one out, and puts one back, without an allocation.
-  Queue::node_type take_node(std::int32_t priority);
-  void put_hopeless_behind(Queue& queue, std::uint64_t now_ns) const;
-  void put_back_node(Queue::node_type node) noexcept;
+  Queue& queue_of(std::int32_t priority) { return classes_[static_cast<std::size_t>(priority + kMostPriority)]; }
+  RequestPtr take(Queue& queue, Queue::iterator at) {
+    --waiting_;
+    return std::move(queue.extract(at).value());
+  }
+  // The first request that is expected to meet its deadline; the first one if there is none.
+  Queue::iterator first_feasible(const Queue& queue, std::uint64_t now_ns) const;
 
   // The class of the most urgent one; -1 where none waits.
   int top_class(std::uint64_t now_ns, std::int64_t* urgency) const;
 
   std::atomic<int> most_running_;
   std::atomic<int> depth_{0};
-  std::atomic<std::uint64_t> shortest_run_ns_{UINT64_MAX};  // of late; UINT64_MAX: none has completed
+  // Least time (ns) that a run of each size class is expected to take; 0: none has ended.
+  std::array<std::atomic<std::uint64_t>, kSizeClasses> run_times_ = {};
   int running_ = 0;
   std::atomic<std::size_t> waiting_{0};
   std::array<Queue, 2 * kMostPriority + 1> classes_;

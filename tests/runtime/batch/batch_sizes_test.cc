@@ -92,6 +92,21 @@ TEST(BatchSizes, ShortRunsAreJoinedBeforeAnythingIsKnown) {
   EXPECT_EQ(sizes.most_rows(), 1);
 }
 
+// From batches of eight rows on none completes.
+TEST(BatchSizes, SizesWhoseBatchesAreCutOffAreNotTaken) {
+  for (const std::uint64_t run_ns : {std::uint64_t{0}, 6 * kMs}) {
+    BatchSizes sizes(32, run_ns);
+    int large = 0;
+    for (int i = 0; i < 20'000; ++i) {
+      const std::int64_t rows = sizes.most_rows();
+      sizes.note(rows, rows < 8 ? weights_once(rows) : 4 * kMs, rows < 8);
+      large += rows >= 8 && i >= 10'000;
+    }
+    EXPECT_LT(large, 500);
+    EXPECT_EQ(sizes.most_rows(), 4);
+  }
+}
+
 TEST(BatchSizes, WhatWasHeldUpOnceChangesNothing) {
   BatchSizes sizes(16, 20 * kMs);
   int runs = 0;
