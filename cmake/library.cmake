@@ -13,8 +13,8 @@ find_path(YAML_CPP_INCLUDE yaml-cpp/eventhandler.h REQUIRED)
 find_library(YAML_CPP_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
 
 # Folders in which tests with a sanitizer spend little of their time: quick builds leave them without optimization there, and put several
-# sources together. A release compiles them for size, but for FAST sources: loops over numbers, and what each run and each new shape pass
-# through. These and the other folders have the build type's options, -O2 in a release.
+# sources together. A release compiles them for size (-Os), but for FAST sources: quant, trainers, and the folders lower, run and session of runtime. FAST
+# sources and the other folders have the build type's options, -O2 in a release.
 set(EVN_PRECOMPILED_FOLDERS device)
 set(EVN_TOGETHER_FOLDERS base core memory device)  # quick builds put their sources together
 set(EVN_LITTLE_FOLDERS graph model quant config runtime api)  # precompiled as well

@@ -1,7 +1,9 @@
 #include "cli/check_config.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <string_view>
@@ -34,11 +36,7 @@ std::vector<std::pair<std::string, std::string>> configured_models(const Runtime
 // Rules and patterns of the configuration over all models that they fit.
 class Selections {
  public:
-  void add(const std::string& model, const Session& session) {
-    const std::string text = read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
-      return evn_session_explain(session.get(), EVN_FORMAT_JSON, buffer, capacity, size, error);
-    });
-    const Json explanation = parse_json(text);
+  void add(const std::string& model, const Json& explanation) {
     for (const Json& selection : explanation["selections"].elements) {
       const bool is_own = selection["own"].text == "true";
       matched_[{is_own ? model : std::string(), selection["text"].text}] |= selection["matched"].text == "true";
@@ -61,6 +59,62 @@ class Selections {
   std::map<std::pair<std::string, std::string>, bool> matched_;  // by model ("": what is not one model's own) and text
 };
 
+Json explanation_of(const Session& session) {
+  return parse_json(read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
+    return evn_session_explain(session.get(), EVN_FORMAT_JSON, buffer, capacity, size, error);
+  }));
+}
+
+// Number of the model's own nodes on each device. Nodes of bodies are not counted.
+std::string placement_line(const Json& explanation) {
+  std::string line = "  placement:";
+  bool is_first = true;
+  for (const auto& [device, memory] : explanation["memory"].keys) {
+    const std::vector<Json>& nodes = explanation["nodes"].elements;
+    const auto count = std::count_if(nodes.begin(), nodes.end(), [&, &name = device](const Json& node) {
+      return node["level"].text == "0" && node["device"].text == name;
+    });
+    if (count == 0) continue;
+    line += (is_first ? " " : ", ") + std::to_string(count) + " nodes on " + device;
+    is_first = false;
+  }
+  return line + "\n";
+}
+
+// "42.0 %"
+std::string percentage(const std::string& part, const std::string& whole) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%", 100 * std::strtod(part.c_str(), nullptr) / std::strtod(whole.c_str(), nullptr));
+  return text;
+}
+
+// Memory of each device, and the memory plan if it is not the usual one.
+std::string memory_lines(const Json& explanation) {
+  std::string lines;
+  for (const auto& [device, memory] : explanation["memory"].keys) {
+    const std::string &peak = memory["planned_peak_bytes"].text, &limit = memory["limit_bytes"].text;
+    lines += "  " + device + ": arena " + memory["arena_bytes"].text + " bytes, in use " + memory["current_bytes"].text +
+             ", peak " + memory["peak_bytes"].text + ", weights " + memory["weights_bytes"].text + ", packed " +
+             memory["packed_bytes"].text + "\n    planned peak of one run " + peak + " bytes";
+    if (memory["limit_bytes"].kind == Json::Kind::kNull) {
+      lines += ", no limit";
+    } else {
+      lines += ", " + percentage(peak, limit) + " of the limit of " + limit;
+    }
+    if (const std::string& live = memory["live_peak_bytes"].text; live != "0")
+      lines += "; at most " + live + " live, at " + printable(memory["live_peak_at"].text);
+    lines += "\n";
+  }
+  const Json& plan = explanation["memory_plan"];
+  const std::string& spared = plan["spared"].text;
+  const bool drops_weights = plan["drops_weights"].text == "true";
+  if (plan["plan"].text != "fast" || drops_weights || !spared.empty()) {
+    lines += "memory plan: " + plan["plan"].text + (spared.empty() ? "" : "; ") + spared +
+             (drops_weights ? "; packed weights may be dropped for want of memory" : "") + "\n";
+  }
+  return lines;
+}
+
 // Loads, makes and warms the models, and prints for each how long that took, and what it needs.
 void load_models(const Runtime& runtime, const char* path) {
   const auto models = configured_models(runtime);
@@ -73,16 +127,11 @@ void load_models(const Runtime& runtime, const char* path) {
     Call call(kExitModel);
     call.check(evn_runtime_session(runtime.get(), name.c_str(), sessions.back().out(), call));
     const auto took = std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
-    const std::string text = read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
-      return evn_session_explain(sessions.back().get(), EVN_FORMAT_TEXT, buffer, capacity, size, error);
-    });
+    const Json explanation = explanation_of(sessions.back());
     std::printf("%s: %s\n  ready after %s\n", name.c_str(), about.c_str(), milliseconds(static_cast<double>(took)).c_str());
-    const std::size_t placement = text.find("\nplacement: ") + 1;
-    std::printf("  %s\n", text.substr(placement, text.find('\n', placement) - placement).c_str());
-    const std::size_t memory = text.rfind("\nmemory:\n");
-    if (memory != std::string::npos) print_text(text.substr(memory + std::string_view("\nmemory:\n").size()));
+    print_text(placement_line(explanation) + memory_lines(explanation));
     std::fflush(stdout);
-    selections.add(name, sessions.back());
+    selections.add(name, explanation);
   }
   selections.check(path);
 }

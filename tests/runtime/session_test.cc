@@ -8,6 +8,18 @@ namespace {
 
 using SessionTest = RuntimeTest;
 
+// A const session gives out no part that can be changed.
+template <typename T>
+concept GivesStages = requires(T& session) {
+  session.stages();
+};
+static_assert(GivesStages<Session> && !GivesStages<const Session>);
+using Read = const Session&;
+static_assert(std::is_same_v<decltype(std::declval<Read>().tracing()), const Tracing&>);
+static_assert(std::is_same_v<decltype(std::declval<Read>().body(0)), const Session*>);
+static_assert(std::is_same_v<decltype(std::declval<Read>().batcher()), const Batcher*>);
+static_assert(std::is_same_v<decltype(std::declval<Read>().identity()), std::shared_ptr<const SessionIdentity>>);
+
 std::vector<HostTensor> reference(const ModelPtr& model, const std::vector<HostTensor>& inputs) {
   return GraphRunner(model->graph()).run(inputs);
 }

@@ -182,7 +182,7 @@ class DeployedRecipe final : public SessionRecipe {
     loaded = with_open_inputs(loaded, model.overridable);
     SessionRequest request(devices_of(*runtime, *settings, model));
     request.settings = settings;
-    request.identity = before != nullptr ? before->identity() : nullptr;
+    request.role.identity = before != nullptr ? before->identity() : nullptr;
     request.precision = model.session.precision;
     request.products = model.session.products;
     request.keep_fp32 = model.session.keep_fp32;

@@ -11,7 +11,7 @@ std::shared_ptr<Session> GivenRecipe::make(const std::shared_ptr<Runtime>&, cons
                                            const std::shared_ptr<Session>& before) const {
   SessionRequest request = request_;
   request.settings = settings;
-  request.identity = before != nullptr ? before->identity() : nullptr;
+  request.role.identity = before != nullptr ? before->identity() : nullptr;
   request.batching = batching_ ? *batching_ : settings->config.session.batching;
   std::vector<NodeSelection> selections = check_session_names(*model_, request, warns_of_names(settings, before.get()));
   return make_session(model_, std::move(request), cache_ ? *cache_ : settings->config.cache, std::move(selections));

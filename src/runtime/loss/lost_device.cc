@@ -106,7 +106,6 @@ std::shared_ptr<Session> after_loss(const Session& session, const Error& failure
 
 class LossStage final : public RunStage {
  public:
-  std::string_view name() const override { return "lost devices"; }
   void run(Session& session, StagedRun& run, const RunRest& rest) override {
     std::shared_ptr<Session> other;
     try {

@@ -24,7 +24,7 @@ class Placer {
         request_(request),
         kept_(request),
         all_(runtime_.devices_for(*request.settings)),
-        assigned_(request.assigned.get()),
+        assigned_(request.role.assigned.get()),
         needed_(values_needed_for_shapes(graph_)),
         known_(values_known_before_run(graph_)) {
     if (assigned_ != nullptr || request.device == kAutoDevice) return;
@@ -144,12 +144,7 @@ class Placer {
       if (!view.fits_segments(node)) continue;
       NodePlacement p;
       set_numerics(node, &p);
-      set_precision(node, *c->device, &p);
-      OpDesc& desc = descs.emplace_back(OpDesc{&node, view.inputs, view.outputs, view.constants});
-      desc.precision = p.precision;
-      desc.strict = p.numerics == Numerics::kStrict;
-      desc.small = request_.memory == MemoryPlan::kSmall;
-      desc.products = products_of(node, *c->device);
+      set_choices(node, *c->device, &p, &descs.emplace_back(view.desc(node)));
       nodes.push_back(static_cast<std::int32_t>(i));
     }
     c->segments = claim_segments(*c->device, descs, nodes);
@@ -212,8 +207,7 @@ class Placer {
   }
 
   // True when the device has claimed the node with others.
-  bool take_claimed(const OpDesc& desc, Device* device, NodePlacement* p) {
-    const Node& node = *desc.node;
+  bool take_claimed(const Node& node, const NodeView& view, Device* device, NodePlacement* p) {
     if (!device->traits().claims_segments) return false;
     const Claims& c = claims_of(device);
     const auto index = static_cast<std::size_t>(&node - graph_.nodes.data());
@@ -225,7 +219,8 @@ class Placer {
     p->mode = NodeMode::kSegment;
     p->device = device;
     p->kernel = c.segments[static_cast<std::size_t>(c.segment_of[index])].kernel;
-    set_precision(node, *device, p);
+    OpDesc desc = view.desc(node);
+    set_choices(node, *device, p, &desc);
     settle_products(model_, request_, desc, true, p);
     return true;
   }
@@ -252,17 +247,20 @@ class Placer {
     if (!why.empty()) p->precision_reason.append("; ").append(precision_name(precision)).append(": ").append(why);
   }
 
-  Products products_of(const Node& node, const Device& device) const {
-    return wanted_setting(NodeSetting::kProducts, model_, request_, node, &device).as<Products>();
+  // Chooses how the device computes the node, whose numerics are set, and writes that into the desc.
+  void set_choices(const Node& node, const Device& device, NodePlacement* p, OpDesc* desc) const {
+    set_precision(node, device, p);
+    desc->precision = p->precision;
+    desc->strict = p->numerics == Numerics::kStrict;
+    desc->small = request_.memory == MemoryPlan::kSmall;
+    desc->products = wanted_setting(NodeSetting::kProducts, model_, request_, node, &device).as<Products>();
   }
 
   // True when the device takes the node; fills mode and kernel, or appends to p->refused.
   bool try_device(const Node& node, const NodeView& view, Device* device, NodePlacement* p) {
     if (const std::string why = device->why_out(); !why.empty()) return add_refusal(device->name() + ": " + why, p), false;
     if (is_full(request_, *device)) return add_refusal(device->name() + ": " + kNoMemoryLeft, p), false;
-    OpDesc desc = view.desc(node);
-    desc.products = products_of(node, *device);
-    if (take_claimed(desc, device, p)) return true;
+    if (take_claimed(node, view, device, p)) return true;
     const bool far_strings = !device->traits().host_addressable && view.has_strings();
     if ((node.op->flags & kOpView) != 0 && node.epilogue.empty() && !far_strings) {
       p->mode = NodeMode::kView;
@@ -270,10 +268,8 @@ class Placer {
       return true;
     }
     std::string why;
-    set_precision(node, *device, p);
-    desc.precision = p->precision;
-    desc.strict = p->numerics == Numerics::kStrict;
-    desc.small = request_.memory == MemoryPlan::kSmall;
+    OpDesc desc = view.desc(node);
+    set_choices(node, *device, p, &desc);
     if (far_strings) {
       why = "strings stay on the host";
     } else if (!view.ranks_known) {
@@ -349,9 +345,9 @@ class Placer {
   // A node that a rule would have split, and that is whole. Returns true if it goes to the only device of the rule that is there
   // and is not full.
   bool place_whole(const Node& node, const NodeView& view, const PlacementRule& rule, NodePlacement* p, std::string* note) {
-    if (request_.whole_nodes == nullptr) return false;
-    const auto why = request_.whole_nodes->find(node.name);
-    if (why == request_.whole_nodes->end()) return false;
+    if (request_.role.whole_nodes == nullptr) return false;
+    const auto why = request_.role.whole_nodes->find(node.name);
+    if (why == request_.role.whole_nodes->end()) return false;
     *note += why->second + "; ";
     if (rule.split[0] == kAutoDevice) return false;
     std::string ignored;

@@ -63,11 +63,8 @@ struct FullDevice {
   std::string why;  // message of the error
 };
 
-// What a session is made with.
-struct SessionRequest {
-  SessionRequest(const char* default_device) : device(default_device) {}             // NOLINT: most ask for no more
-  SessionRequest(std::string default_device) : device(std::move(default_device)) {}  // NOLINT
-
+// Options of a session that its host chooses.
+struct SessionOptions {
   // Devices of nodes that no rule places, with commas between them: the first that can. "auto": searched for by measured costs
   // (cost/placement_search.h). "": the configuration's `default`.
   std::string device;
@@ -78,22 +75,34 @@ struct SessionRequest {
   std::vector<std::string> disabled_passes;    // beside the configuration's
   int concurrency = 0;                         // runs that compute at a time; 0: as many as there are cores
   BatchingConfig batching;                     // of requests; max_batch 0: they are not joined
-  bool is_of_batches = false;                  // the session is a body's of one with batching
   std::uint64_t idle_arena_bytes = 0;          // kept for runs to come; 0: the configuration's
   MemoryPlan memory = MemoryPlan::kDefault;    // kDefault: the configuration's
   std::uint64_t arena_limit = 0;               // of each run's intermediate values; 0: none (lower/plan_recompute.h)
   std::optional<bool> share_arenas;            // with other sessions of the runtime; none: as the configuration says
-  std::vector<FullDevice> full;                // devices that get no nodes; rules may not require them
   std::string name;                            // in statistics; "": the model's file
-  bool listed = true;                          // among the sessions of the runtime's statistics, of which others are parts
-  std::shared_ptr<const Assignment> assigned;  // nullable: in the place of `device`
-  std::shared_ptr<const std::map<std::string, std::string>> whole_nodes;  // nullable: why nodes are not split, by their names
   std::vector<WarmRun::Input> assumed_inputs;  // dims by which a search measures, where the model leaves them open
-  bool raw_outputs = false;  // outputs may come in the order of elements in which kernels make them, for who only counts
-  SettingsPtr settings;      // that it is placed by; null: the runtime's of now
-  std::shared_ptr<SessionIdentity> identity;  // nullable: of the session in whose place it comes
+};
 
-  bool joins_requests() const { return is_of_batches || batching.max_batch != 0; }
+// Role of a session within the runtime.
+struct SessionRole {
+  bool is_of_batches = false;    // the session is a body's of one with batching
+  bool listed = true;            // among the sessions of the runtime's statistics, of which others are parts
+  bool raw_outputs = false;      // outputs may come in the order of elements in which kernels make them, for who only counts
+  std::vector<FullDevice> full;  // devices that get no nodes; rules may not require them
+  std::shared_ptr<const Assignment> assigned;                             // nullable: in the place of SessionOptions::device
+  std::shared_ptr<const std::map<std::string, std::string>> whole_nodes;  // nullable: why nodes are not split, by their names
+  std::shared_ptr<SessionIdentity> identity;                              // nullable: of the session in whose place it comes
+};
+
+// Options and role with which a session is made.
+struct SessionRequest : SessionOptions {
+  SessionRequest(std::string default_device) { device = std::move(default_device); }  // NOLINT: most ask for no more
+  SessionRequest(const char* default_device) { device = default_device; }             // NOLINT
+
+  SessionRole role;
+  SettingsPtr settings;  // that it is placed by; null: the runtime's of now
+
+  bool joins_requests() const { return role.is_of_batches || batching.max_batch != 0; }
 };
 
 // The request, with the runtime's settings of now where it has none.

@@ -24,7 +24,7 @@ Device* device_for_rule(const Runtime& runtime, const SessionRequest& request, c
 }
 
 bool is_full(const SessionRequest& request, const Device& device) {
-  return std::any_of(request.full.begin(), request.full.end(), [&](const FullDevice& f) { return f.device == &device; });
+  return std::any_of(request.role.full.begin(), request.role.full.end(), [&](const FullDevice& f) { return f.device == &device; });
 }
 
 WantedSetting wanted_setting(NodeSetting setting, const LoadedModel& model, const SessionRequest& request, const Node& node,

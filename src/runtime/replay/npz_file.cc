@@ -99,7 +99,7 @@ std::string npy_header(const std::string& descr, const Shape& shape) {
   for (int i = 0; i < shape.rank(); ++i) text += std::to_string(shape[i]) + ",";
   text += "), }";
   constexpr std::size_t kFixed = 10;
-  text.resize((text.size() + 1 + kFixed + 63) / 64 * 64 - kFixed - 1, ' ');
+  text.resize(align_up(text.size() + 1 + kFixed, 64) - kFixed - 1, ' ');
   std::string header("\x93NUMPY\x01\x00", 8);
   put(header, text.size() + 1, 2);
   return header + text + "\n";

@@ -32,14 +32,13 @@ class Recording final : public RunStage {
         name_(file_name_of(name)),
         most_(config.runs) {}
 
-  std::string_view name() const override { return "recording"; }
   void run(Session& session, StagedRun& run, const RunRest& rest) override {
     if (!has_failed_.load(std::memory_order_relaxed)) record(session, run);
     rest(run);
   }
 
  private:
-  void record(const Session& session, const StagedRun& run) {
+  void record(Session& session, const StagedRun& run) {
     if (run.request.state != nullptr || run.inputs.size() != session.graph().inputs.size()) return;
     for (const RunValue& v : run.inputs) {
       if (v.tensor == nullptr) return;
@@ -53,7 +52,7 @@ class Recording final : public RunStage {
         .write("no more inputs of runs are recorded in %s: %s", folder_.c_str(), e->message);
   }
 
-  void write(const Session& session, const StagedRun& run) {
+  void write(Session& session, const StagedRun& run) {
     const Graph& graph = session.graph();
     std::vector<TensorPtr> inputs;
     std::vector<Tensor::Use> uses;

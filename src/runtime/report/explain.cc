@@ -11,8 +11,6 @@
 #include "runtime/report/drawing.h"
 #include "runtime/report/input_defaults.h"
 #include "runtime/report/plan_memory.h"
-#include "runtime/split/row_split.h"
-#include "runtime/split/split_watch.h"
 
 namespace evn {
 namespace {
@@ -350,14 +348,12 @@ Latest latest_of(const Session& session) {
   return l;
 }
 
-// The devices that share the rows of batches.
-void write_split(JsonWriter& json, std::string& text, const Session& session) {
-  const RowSplit* const rows = find_stage<RowSplit>(session);
-  const SplitWatch* const watch = find_stage<SplitWatch>(session);
+// Devices that share the rows of batches, or nodes.
+void write_split(JsonWriter& json, std::string& text, const DividedWork& work) {
   json.key("split");
   json.begin_array();
-  if (rows != nullptr) text += "split of batches by rows:\n";
-  for (const RowSplit::Share& s : rows != nullptr ? rows->shares() : std::vector<RowSplit::Share>()) {
+  if (work.rows) text += "split of batches by rows:\n";
+  for (const DividedWork::Rows& s : work.rows.value_or(std::vector<DividedWork::Rows>())) {
     json.begin_object();
     json.field("device", s.device);
     json.field("rows", s.rows);
@@ -369,8 +365,8 @@ void write_split(JsonWriter& json, std::string& text, const Session& session) {
   json.end_array();
   json.key("split_nodes");
   json.begin_array();
-  if (watch != nullptr) text += "nodes that devices share:\n";
-  for (const SplitWatch::Share& s : watch != nullptr ? watch->shares() : std::vector<SplitWatch::Share>()) {
+  if (!work.units.empty()) text += "nodes that devices share:\n";
+  for (const DividedWork::Units& s : work.units) {
     json.begin_object();
     json.field("node", s.node);
     json.field("device", s.device);
@@ -476,7 +472,7 @@ std::string explain(const Session& session, evn_format format) {
             (row.predicted_ns > 0 ? ", predicted " + microseconds(row.predicted_ns) : "") + "\n";
   }
   json.end_array();
-  write_split(json, text, session);
+  write_split(json, text, session.divided_work());
   write_memory(json, text, c, chain, memory);
   write_memory_plan(json, text, c, chain);
   json.end_object();

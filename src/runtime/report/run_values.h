@@ -10,7 +10,7 @@ namespace evn {
 inline SessionRequest in_float32() {
   SessionRequest request("cpu");
   request.keep_fp32 = {"*"};
-  request.listed = false;
+  request.role.listed = false;
   return request;
 }
 

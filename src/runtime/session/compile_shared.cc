@@ -11,7 +11,7 @@ namespace {
 std::string key_of(const SessionRequest& request, const CacheConfig& cache, const std::string& out) {
   std::string key = std::to_string(static_cast<int>(request.precision)) + " " + std::to_string(static_cast<int>(request.numerics)) +
                     " " + std::to_string(static_cast<int>(request.products)) + (request.joins_requests() ? " joins" : "") +
-                    (request.raw_outputs ? " raw" : "") + (cache.map ? " map" : "") + (cache.write ? " write" : "");
+                    (request.role.raw_outputs ? " raw" : "") + (cache.map ? " map" : "") + (cache.write ? " write" : "");
   const auto add = [&](const std::string& text) { key += " " + std::to_string(text.size()) + ":" + text; };
   key += " settings " + std::to_string(request.settings->generation);
   add(out);
@@ -22,10 +22,10 @@ std::string key_of(const SessionRequest& request, const CacheConfig& cache, cons
     for (const std::int64_t dim : input.dims) key += " " + std::to_string(dim);
   }
   add(cache.file);
-  if (request.whole_nodes != nullptr) {
-    for (const auto& [node, why] : *request.whole_nodes) add(node + " " + why);
+  if (request.role.whole_nodes != nullptr) {
+    for (const auto& [node, why] : *request.role.whole_nodes) add(node + " " + why);
   }
-  for (const FullDevice& f : request.full) {
+  for (const FullDevice& f : request.role.full) {
     key += " full";
     add(f.device->name());
   }
@@ -47,7 +47,7 @@ std::shared_ptr<const CompiledGraph> compile_shared(const ModelPtr& model, const
     made->arena_limit = request.arena_limit;
     return made;
   };
-  if (request.assigned != nullptr) return make(request);  // a placement that is tried out is nobody else's
+  if (request.role.assigned != nullptr) return make(request);  // a placement that is tried out is nobody else's
   const bool may_write = !cache.file.empty() && cache.write;
   CompiledGraphs& all = model->compiled;
   std::string key = key_of(request, cache, model->runtime->devices_out());
@@ -56,7 +56,7 @@ std::shared_ptr<const CompiledGraph> compile_shared(const ModelPtr& model, const
     if (std::shared_ptr<const CompiledGraph> found = all.find(key)) return found;
   }
   SessionRequest placed = request;
-  if (find_places != nullptr) placed.assigned = find_places();
+  if (find_places != nullptr) placed.role.assigned = find_places();
   return all.add(std::move(key), make(placed));
 }
 

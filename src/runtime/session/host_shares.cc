@@ -42,7 +42,7 @@ void RunTensors::share_outputs() {
   bool all = !may_leave();
   for (std::size_t j = 0; all && j < outputs.size(); ++j) {
     const std::uint32_t slots = compiled.shared_outputs[j];
-    if (slots == 0 || is_skipped(j) || output_slots[j] != 0) continue;
+    if (slots == 0 || is_skipped(skipped, j) || output_slots[j] != 0) continue;
     const TensorPtr& given = outputs[j].tensor;
     all = given != nullptr && given->on_host();
     if (!all || given->size_bytes() < kLeastShared) continue;

@@ -93,7 +93,7 @@ void leave_out_full(const Runtime& runtime, const Error& failure, std::optional<
   if (!*first) *first = failure;
   const Device* const full = device_of(runtime, failure.device);
   if (full == nullptr || full == &runtime.cpu() || is_full(*request, *full)) throw **first;
-  request->full.push_back({full, failure.message});
+  request->role.full.push_back({full, failure.message});
 }
 
 CompiledGraph compile_to_fit(const ModelPtr& model, const SessionRequest& request, const CacheConfig& cache) {
@@ -104,7 +104,7 @@ CompiledGraph compile_to_fit(const ModelPtr& model, const SessionRequest& reques
     std::optional<CompiledGraph> c;
     const std::optional<Error> failure = error_of([&] { c.emplace(compile(model, tried, cache)); });
     if (!failure) {
-      for (const FullDevice& f : tried.full)
+      for (const FullDevice& f : tried.role.full)
         spared += (spared.empty() ? "" : "; ") + ("device " + f.device->name() + " was full: " + f.why);
       c->spared = std::move(spared);
       return std::move(*c);

@@ -1,5 +1,5 @@
 // What a session does when it does not fit under a device's memory limit: the steps before EVN_ERROR_OUT_OF_MEMORY that are taken
-// while it is made. Those of plans are in session.cc, those of packed weights in weights/weight_pager.h.
+// while it is made. The steps of plans are in plan_cache.cc, those of packed weights in loaded/weight_pager.h.
 // docs/decisions/0073-memory-ladder.md
 #pragma once
 

@@ -4,8 +4,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "base/cancel.h"
@@ -63,16 +64,35 @@ class RunRest {
   const std::size_t next_;
 };
 
+// Work that stages divide among several devices, for explain.
+struct DividedWork {
+  // Rows of batches that a device computes.
+  struct Rows {
+    std::string device;
+    std::int64_t rows;  // of the latest run
+    double row_ns;      // 0: not measured yet
+  };
+  // Part of a node that a device computes, as it is in the graph.
+  struct Units {
+    std::string node;  // of the model
+    std::string device;
+    std::int64_t units = 0, all = 0;  // its own, and the node's (graph/cut_node.h)
+    double part_ns = 0;               // latest; 0: not measured
+  };
+  std::optional<std::vector<Rows>> rows;  // none: batches are not split
+  std::vector<Units> units;
+};
+
 class RunStage {
  public:
   virtual ~RunStage() = default;
-  // For explain, and find_stage: Stage::kName.
-  virtual std::string_view name() const = 0;
   // Does a run of the session: with what stands behind this stage, or in its place. Called by several threads at a time. Throws
   // what runs throw.
   virtual void run(Session& session, StagedRun& run, const RunRest& rest) = 0;
   // Adds sessions of its own that compute runs, whose devices and memory count as those of the session.
   virtual void add_sessions(std::vector<const Session*>* /*sessions*/) const {}
+  // Adds the work that it divides among devices.
+  virtual void explain(DividedWork* /*work*/) const {}
 };
 
 }  // namespace evn

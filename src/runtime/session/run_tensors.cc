@@ -141,7 +141,7 @@ void RunTensors::choose_output_slots() {
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     const TensorPtr& given = outputs[j].tensor;
     if (given == nullptr) {
-      if (outputs_on_device && !is_skipped(j)) output_slots[j] = kAnySlot;
+      if (outputs_on_device && !is_skipped(skipped, j)) output_slots[j] = kAnySlot;
       if (output_pages(j)) output_slots[j] = kPagedSlot;
       if (const int slot = held != nullptr ? held->tensor_slot(j) : -1; slot >= 0)
         output_slots[j] = static_cast<std::uint8_t>(slot);

@@ -60,7 +60,6 @@ struct RunTensors {
     const HeldValues::Pages pages = input_pages(i);
     return pages ? *pages.desc : inputs[i].runtime_value->desc;
   }
-  bool is_skipped(std::size_t output) const { return evn::is_skipped(skipped, output); }
   // An output's memory on the slot; null: it is not shared there.
   const HostShare* shared_output(std::size_t j, std::uint8_t slot) const {
     for (const RunShare& s : shares) {

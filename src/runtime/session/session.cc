@@ -58,6 +58,12 @@ SessionMemoryStats Session::memory_stats() const {
   return stats;
 }
 
+DividedWork Session::divided_work() const {
+  DividedWork work;
+  for (const std::unique_ptr<RunStage>& stage : stages_) stage->explain(&work);
+  return work;
+}
+
 std::shared_ptr<ArenaStore> make_arenas(Runtime& runtime, const SessionRequest& request) {
   const SessionConfig& configured = request.settings->config.session;
   const std::uint64_t budget = request.idle_arena_bytes != 0 ? request.idle_arena_bytes : configured.idle_arena_bytes;
@@ -90,9 +96,9 @@ std::vector<std::unique_ptr<Session>> make_bodies(const CompiledGraph& compiled,
   const std::map<std::string, ModelPtr>& models = compiled.model->bodies;
   if (models.empty()) return bodies;
   SessionRequest within = request;
-  within.assigned = nullptr;
+  within.role.assigned = nullptr;
   within.batching = {};
-  within.is_of_batches = request.joins_requests();
+  within.role.is_of_batches = request.joins_requests();
   const std::vector<Node>& nodes = compiled.graph().nodes;
   bodies.resize(nodes.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) {

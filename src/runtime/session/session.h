@@ -76,18 +76,22 @@ class Session final : public std::enable_shared_from_this<Session>, public BodyR
                                           std::uint64_t random_seed, ScheduledRun* scheduled, std::uint64_t run_number) override;
 
   // The requests, statistics and speeds shared by all placements behind one session handle (request/session_identity.h).
-  const std::shared_ptr<SessionIdentity>& identity() const { return identity_; }
+  const std::shared_ptr<SessionIdentity>& identity() { return identity_; }
+  std::shared_ptr<const SessionIdentity> identity() const { return identity_; }
   int concurrency() const { return concurrency_; }
-  std::span<const std::unique_ptr<RunStage>> stages() const { return stages_; }
-  Batcher* batcher() const { return batcher_; }
+  std::span<const std::unique_ptr<RunStage>> stages() { return stages_; }
+  Batcher* batcher() { return batcher_; }
+  const Batcher* batcher() const { return batcher_; }
   OpenInputs& open_inputs() { return open_inputs_; }
   const OpenInputs& open_inputs() const { return open_inputs_; }
-  Tracing& tracing() const { return *tracing_; }
+  Tracing& tracing() { return *tracing_; }
+  const Tracing& tracing() const { return *tracing_; }
   PlanCache& plans() { return plans_; }
   const PlanCache& plans() const { return plans_; }
   const std::shared_ptr<ArenaStore>& arenas() const { return arenas_; }
   // For a node with a body: what runs that; else nullptr.
-  Session* body(std::size_t node) const { return bodies_.empty() ? nullptr : bodies_[node].get(); }
+  Session* body(std::size_t node) { return bodies_.empty() ? nullptr : bodies_[node].get(); }
+  const Session* body(std::size_t node) const { return bodies_.empty() ? nullptr : bodies_[node].get(); }
   // Rules and name patterns by which the configuration and the caller select nodes.
   const std::vector<NodeSelection>& selections() const { return selections_; }
   // Where runs have their lists of arguments, where these are many.
@@ -97,6 +101,8 @@ class Session final : public std::enable_shared_from_this<Session>, public BodyR
   std::vector<Device*> devices() const;
   // Memory of the session, of its bodies, of the sessions of its stages and of those that it has opened.
   SessionMemoryStats memory_stats() const;
+  // Work that its stages divide among devices.
+  DividedWork divided_work() const;
 
  private:
   void count_plans(SessionMemoryStats* stats) const;
@@ -116,15 +122,6 @@ class Session final : public std::enable_shared_from_this<Session>, public BodyR
   const std::vector<NodeSelection> selections_;
   OpenInputs open_inputs_;
 };
-
-// The session's stage of a type; nullptr: there is none.
-template <typename Stage>
-const Stage* find_stage(const Session& session) {
-  for (const std::unique_ptr<RunStage>& stage : session.stages()) {
-    if (stage->name() == Stage::kName) return static_cast<const Stage*>(stage.get());
-  }
-  return nullptr;
-}
 
 // The arenas for a session's intermediate values: its own, or the runtime's.
 std::shared_ptr<ArenaStore> make_arenas(Runtime& runtime, const SessionRequest& request);

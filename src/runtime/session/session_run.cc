@@ -361,7 +361,7 @@ void Session::compute(StagedRun& run) {
     if (given != nullptr && given != tensors.to[j]) copy_tensor_or_stop(tensors.to[j], given, tensors.cancel);
   }
   for (std::size_t j = 0; j < outputs.size(); ++j) {
-    if (outputs[j] || tensors.is_skipped(j) || tensors.output_pages(j)) continue;
+    if (outputs[j] || is_skipped(tensors.skipped, j) || tensors.output_pages(j)) continue;
     outputs[j].tensor = tensors.to[j];
     if (tensors.to[j] == nullptr) outputs[j].runtime_value = tensors.runtime_values[graph().outputs[j]];
   }

@@ -10,8 +10,6 @@ class StatisticsStage final : public RunStage {
   // `statistics` outlives it.
   explicit StatisticsStage(RunStatistics& statistics) : statistics_(statistics) {}
 
-  static constexpr std::string_view kName = "statistics";
-  std::string_view name() const override { return kName; }
   void run(Session& /*session*/, StagedRun& run, const RunRest& rest) override {
     if (run.note != nullptr) return rest(run);  // it has begun in another session of the same identity
     RunNote note(statistics_, run.request.priority, run.request.submitted_ns, run.request.times);

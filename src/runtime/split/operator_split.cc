@@ -171,8 +171,8 @@ class Splitter {
   }
 
   std::optional<double> measured(const Candidate& c, std::size_t device) const {
-    if (request_.identity == nullptr) return std::nullopt;
-    return request_.identity->speeds.of(graph_.nodes[static_cast<std::size_t>(c.node)].name, c.names[device]);
+    if (request_.role.identity == nullptr) return std::nullopt;
+    return request_.role.identity->speeds.of(graph_.nodes[static_cast<std::size_t>(c.node)].name, c.names[device]);
   }
 
   bool needs_times() const {
@@ -188,7 +188,7 @@ class Splitter {
     auto alone = std::make_shared<Assignment>();
     alone->devices.assign(graph_.nodes.size(), &device);
     SessionRequest r = request_;
-    r.assigned = std::move(alone);
+    r.role.assigned = std::move(alone);
     r.batching = {};
     return r;
   }
@@ -407,7 +407,7 @@ std::vector<std::int64_t> share_units(std::int64_t units, std::span<const double
 SplitModel split_operators(const ModelPtr& model, const SessionRequest& request) {
   const Config& config = request.settings->config;
   const bool has_rule = std::any_of(config.rules.begin(), config.rules.end(), [](const auto& rule) { return !rule.split.empty(); });
-  if (request.assigned != nullptr) return {model, nullptr};  // a placement that is tried out is of this very model
+  if (request.role.assigned != nullptr) return {model, nullptr};  // a placement that is tried out is of this very model
   const ModelPtr loaded = model->whole != nullptr ? model->whole : model;
   return has_rule ? Splitter(loaded, request).run() : SplitModel{loaded, nullptr};
 }

@@ -124,7 +124,7 @@ RowSplit::RowSplit(const CompiledGraph& graph, const SessionRequest& request)
     }
     SessionRequest part = request;
     part.device = name == "cpu" ? name : name + ",cpu";
-    part.assigned = nullptr;
+    part.role.assigned = nullptr;
     devices_.push_back({name, make_plain_session(graph.model, std::move(part)), 0, 0, {}});
   }
 }
@@ -345,11 +345,10 @@ void RowSplit::add_sessions(std::vector<const Session*>* sessions) const {
   for (const DeviceSession& d : devices_) sessions->push_back(d.session.get());
 }
 
-std::vector<RowSplit::Share> RowSplit::shares() const {
+void RowSplit::explain(DividedWork* work) const {
   const std::lock_guard<Mutex> lock(mutex_);
-  std::vector<Share> all;
-  for (const DeviceSession& d : devices_) all.push_back({d.device, d.rows, d.row_ns});
-  return all;
+  std::vector<DividedWork::Rows>& rows = work->rows.emplace();
+  for (const DeviceSession& d : devices_) rows.push_back({d.device, d.rows, d.row_ns});
 }
 
 }  // namespace evn

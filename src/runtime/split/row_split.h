@@ -23,20 +23,12 @@ class RowSplit final : public RunStage {
   // are not known to be independent.
   RowSplit(const CompiledGraph& graph, const SessionRequest& request);
 
-  static constexpr std::string_view kName = "split of rows";
-  std::string_view name() const override { return kName; }
   // Runs the parts and puts the outputs together; leaves the run to the rest where it has fewer than two rows, a state, tensors
   // that do not lie on the host, outputs of which it is not proven where their rows are, or a share whose rows are not proven to be
   // those of the whole batch.
   void run(Session& session, StagedRun& run, const RunRest& rest) override;
   void add_sessions(std::vector<const Session*>* sessions) const override;
-
-  struct Share {
-    std::string device;
-    std::int64_t rows;  // of the latest run
-    double row_ns;      // 0: not measured yet
-  };
-  std::vector<Share> shares() const;
+  void explain(DividedWork* work) const override;
 
  private:
   struct Part;

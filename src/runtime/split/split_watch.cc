@@ -110,13 +110,11 @@ bool SplitWatch::note(const Trace& trace) {
   return std::exchange(seen_, !seen_);
 }
 
-std::vector<SplitWatch::Share> SplitWatch::shares() const {
+void SplitWatch::explain(DividedWork* work) const {
   const std::lock_guard<Mutex> lock(mutex_);
-  std::vector<Share> shares;
   std::vector<std::int64_t> all(splits_.size(), 0);
   for (const Part& p : parts_) all[p.split] += p.units;
-  for (const Part& p : parts_) shares.push_back({splits_[p.split], p.device, p.units, all[p.split], p.latest_ns});
-  return shares;
+  for (const Part& p : parts_) work->units.push_back({splits_[p.split], p.device, p.units, all[p.split], p.latest_ns});
 }
 
 }  // namespace evn

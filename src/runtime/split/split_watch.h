@@ -18,18 +18,8 @@ class SplitWatch final : public RunStage {
   // Null where the graph has no node in parts. `identity`: of the session; it outlives this.
   static std::unique_ptr<SplitWatch> make(const CompiledGraph& graph, SessionIdentity& identity);
 
-  static constexpr std::string_view kName = "watch of split nodes";
-  std::string_view name() const override { return kName; }
   void run(Session& session, StagedRun& run, const RunRest& rest) override;
-
-  // Shares as they are in the graph, for explain.
-  struct Share {
-    std::string node;  // of the model
-    std::string device;
-    std::int64_t units = 0, all = 0;  // its own, and the node's (graph/cut_node.h)
-    double part_ns = 0;               // latest; 0: not measured
-  };
-  std::vector<Share> shares() const;
+  void explain(DividedWork* work) const override;
 
  private:
   SplitWatch(const CompiledGraph& graph, SessionIdentity& identity) : graph_(graph), identity_(identity) {}

@@ -28,9 +28,10 @@ struct Shared {
 };
 
 std::shared_ptr<SessionIdentity> identity_for(const LoadedModel& model, const SessionRequest& request) {
-  if (request.identity != nullptr) return request.identity;
+  if (request.role.identity != nullptr) return request.role.identity;
   const std::string name = !request.name.empty() ? request.name : !model.file_name.empty() ? model.file_name : "model";
-  return std::make_shared<SessionIdentity>(request.listed ? &model.runtime->statistics() : nullptr, name, concurrency_of(request));
+  return std::make_shared<SessionIdentity>(request.role.listed ? &model.runtime->statistics() : nullptr, name,
+                                           concurrency_of(request));
 }
 
 // Places of nodes of a body are not searched for.
@@ -52,7 +53,7 @@ std::shared_ptr<const CompiledGraph> compile_for(const ModelPtr& model, SessionR
     const std::optional<Error> failure = error_of([&] {
       split = split_operators(model, request);
       SessionRequest placed = request;
-      placed.whole_nodes = split.whole;
+      placed.role.whole_nodes = split.whole;
       made = compile_placed(split.model, placed, cache, is_body);
     });
     if (!failure) return made;
@@ -134,9 +135,9 @@ std::shared_ptr<Session> make_session(const ModelPtr& model, SessionRequest requ
                                                 .identity = identity_for(*model, request),
                                                 .arenas = make_arenas(*model->runtime, request),
                                                 .tracing = std::make_shared<Tracing>()});
-  shared->request.identity = shared->identity;
+  shared->request.role.identity = shared->identity;
   std::shared_ptr<Session> session = put_together(model, shared, cache, std::move(selections));
-  if (request.identity == nullptr) apply_concurrency(*session);
+  if (request.role.identity == nullptr) apply_concurrency(*session);
   return session;
 }
 

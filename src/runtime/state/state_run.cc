@@ -98,7 +98,6 @@ void StateRun::commit() {
 
 class StateStage final : public RunStage {
  public:
-  std::string_view name() const override { return "state"; }
   void run(Session& session, StagedRun& run, const RunRest& rest) override {
     if (run.request.state == nullptr) return rest(run);
     check_counts(session.graph(), run.inputs.size(), run.outputs.size());

@@ -231,7 +231,7 @@ TEST_F(SessionStatisticsTest, ARunThatOthersCountIsOnlyTimed) {
   EXPECT_EQ(c.running, 0u);
 
   SessionRequest part("");
-  part.listed = false;
+  part.role.listed = false;
   TestSession within(load(session.runtime(), small_network()), part);
   run(within, {x});
   EXPECT_TRUE(within.statistics().read().priorities.empty());

@@ -302,7 +302,7 @@ void set_costs(const ModelPtr& model, const std::string& device, double ns) {
   alone->devices.assign(model->graph().nodes.size(), &d);
   SessionRequest request("");
   request.settings = runtime.settings();
-  request.assigned = alone;
+  request.role.assigned = alone;
   const CompiledGraph graph = compile_unpacked(model, request);
   const std::vector<TensorDesc> inputs = assumed_inputs(runtime, model->graph(), {});
   const std::shared_ptr<Plan> plan = make_plan(graph, signature_of_zeros(graph, inputs));
@@ -454,10 +454,10 @@ TEST_F(OperatorSplitFileTest, SlicesAreMadeOfTheFileAndLetGoOf) {
     expect_close(run(split, {x}), want);
     TestSession unsplit(model, [&] {
       SessionRequest r("cpu");
-      r.assigned = std::make_shared<Assignment>(Assignment{{model->runtime->devices_for(*model->runtime->settings())[0],
-                                                            model->runtime->devices_for(*model->runtime->settings())[0]},
-                                                           {},
-                                                           ""});
+      r.role.assigned = std::make_shared<Assignment>(Assignment{{model->runtime->devices_for(*model->runtime->settings())[0],
+                                                                 model->runtime->devices_for(*model->runtime->settings())[0]},
+                                                                {},
+                                                                ""});
       return r;
     }());
     EXPECT_EQ(run(unsplit, {x})[0].bytes, want[0].bytes);

@@ -153,11 +153,11 @@ TEST_F(RowSplitTest, EachShareIsProvenToo) {
 
 TEST_F(RowSplitTest, DevicesAreMeasuredAfterAnyNumberOfSizes) {
   TestSession session(load(make_runtime(config()), softmax_model()), "");
-  const RowSplit& split = *find_stage<RowSplit>(session);
+  const auto rows_of_devices = [&] { return session.shared()->divided_work().rows.value(); };
   for (std::int64_t rows = 2; rows <= 2 * 70; rows += 2) run(session, {counted(rows)});
-  for (const RowSplit::Share& s : split.shares()) EXPECT_EQ(s.row_ns, 0) << s.device;  // no size has come twice
+  for (const DividedWork::Rows& s : rows_of_devices()) EXPECT_EQ(s.row_ns, 0) << s.device;  // no size has come twice
   run(session, {counted(2 * 70)});
-  for (const RowSplit::Share& s : split.shares()) {
+  for (const DividedWork::Rows& s : rows_of_devices()) {
     EXPECT_EQ(s.rows, 70) << s.device;
     EXPECT_GT(s.row_ns, 0) << s.device;
   }
