@@ -102,7 +102,7 @@ std::vector<int> proven(const KernelSubject& one, const KernelSubject& many, con
   const auto values_of = [&](const KernelSubject& s) {
     std::vector<ConstTensor> values;
     for (std::size_t i = 0; i < s.inputs.size(); ++i) {
-      const bool by_value = i < 32 && (s.node.op->value_inputs >> i & 1u) != 0;
+      const bool by_value = s.node.op->reads_value(i);
       const bool is_known = rows.axes[i] < 0 && (s.constants[i] != nullptr || by_value);
       values.push_back({s.inputs[i], is_known ? s.values[i].data() : nullptr});
     }

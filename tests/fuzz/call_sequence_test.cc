@@ -93,6 +93,14 @@ class Sequence {
     return error_null_ ? nullptr : &error_;
   }
 
+  // Not one of the handles that all sequences share, which must stay.
+  template <typename Handle>
+  Handle random_handle() {
+    while (true) {
+      auto* const h = reinterpret_cast<void*>(random_() & (chance(50) ? ~0ull : 0xff000000ffull));
+      if (h != static_cast<void*>(world_.cpu) && h != static_cast<void*>(world_.runtime)) return static_cast<Handle>(h);
+    }
+  }
   // A handle: mostly a live one of the right kind, else NULL, stale, random or of another kind.
   template <typename Handle>
   Handle pick(Shelf<Handle>& shelf) {
@@ -100,7 +108,7 @@ class Sequence {
     if (way < 84 && !shelf.live.empty()) return shelf.live[below(shelf.live.size())];
     if (way < 88 && !shelf.stale.empty()) return shelf.stale[below(shelf.stale.size())];
     if (way < 92) return nullptr;
-    if (way < 96) return reinterpret_cast<Handle>(random_() & (chance(50) ? ~0ull : 0xff000000ffull));
+    if (way < 96) return random_handle<Handle>();
     if constexpr (std::is_same_v<Handle, evn_device>) return reinterpret_cast<Handle>(world_.runtime);
     return reinterpret_cast<Handle>(world_.cpu);
   }

@@ -242,9 +242,7 @@ class KernelRun {
     return host_ || !by_value(i);
   }
 
-  bool by_value(std::size_t i) const {
-    return s_.inputs[i].dtype != DType::kUndefined && i < 32 && (s_.node.op->value_inputs >> i & 1u) != 0;
-  }
+  bool by_value(std::size_t i) const { return s_.inputs[i].dtype != DType::kUndefined && s_.node.op->reads_value(i); }
 
   Buffer place(Bytes& bytes) {
     if (host_) return {bytes.data(), 0, bytes.size()};

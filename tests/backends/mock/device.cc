@@ -301,7 +301,7 @@ void run_segment(const KernelArgs& args, std::int64_t, std::int64_t, const Cance
     for (std::size_t k = 0; k < part.inputs.size(); ++k) {
       const ValueId v = part.node->inputs[k];
       const Weight* const constant = part.constant(static_cast<int>(k));
-      const bool by_value = (part.node->op->value_inputs >> k & 1) != 0;
+      const bool by_value = part.node->op->reads_value(k);
       const void* const data = v == kNoValue ? nullptr : by_value && constant != nullptr ? constant->data.get() : values.at(v);
       inputs.push_back({part.inputs[k], data});
     }
