@@ -1,5 +1,5 @@
-/* What libevener_mpi.so and libevener_gloo.so export: all-reduce over the processes that train a model together. A trainer
- * opens the one that evn_trainer_options.collective names. C, because each has a C++ runtime of its own.
+/* Functions that libevener_mpi.so and libevener_gloo.so export: all-reduce over the processes that train a model together. A
+ * trainer opens the one that evn_trainer_options.collective names. C, because each has a C++ runtime of its own.
  */
 #ifndef EVN_DEVICE_COLLECTIVE_MODULE_H
 #define EVN_DEVICE_COLLECTIVE_MODULE_H

@@ -10,17 +10,14 @@
 #include <thread>
 
 #include "tests/api/support.h"
+#include "tests/support/sanitized.h"
 
 namespace evn::test {
 namespace {
 
 constexpr std::uint64_t kSeed = 20250101;
 
-#if defined(__SANITIZE_THREAD__)
-constexpr std::size_t kFull = 100'000;  // some 15 times slower
-#else
-constexpr std::size_t kFull = 1'000'000;
-#endif
+constexpr std::size_t kFull = kIsSanitized ? 100'000 : 1'000'000;  // sanitizers are some 15 times slower
 
 std::size_t sequences() {
   const char* full = std::getenv("EVN_TEST_FULL");

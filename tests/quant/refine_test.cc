@@ -7,38 +7,21 @@
 #include "quant/equalize.h"
 #include "quant/layers.h"
 #include "quant/smooth.h"
+#include "tests/quant/plain_graph.h"
 
 namespace evn {
 namespace {
 
-struct Net {
-  Graph graph;
+struct Net : test::PlainGraph {
   std::mt19937 random{1};
 
-  ValueId value(const std::string& name, const Shape& shape) {
-    Value v;
-    v.name = name;
-    v.dtype = DType::kFloat32;
-    v.has_shape = true;
-    v.shape = shape;
-    graph.values.push_back(v);
-    return static_cast<ValueId>(graph.values.size() - 1);
-  }
   ValueId constant(const std::string& name, const Shape& shape, std::vector<float> numbers = {}) {
-    const ValueId v = value(name, shape);
     std::normal_distribution<float> normal;
     while (static_cast<std::int64_t>(numbers.size()) < shape.elements()) numbers.push_back(normal(random));
-    graph.values[static_cast<std::size_t>(v)].constant = weight_of_floats(shape, numbers, nullptr);
-    return v;
+    return value(name, shape, weight_of_floats(shape, numbers, nullptr));
   }
   void node(const char* op, std::vector<ValueId> inputs, ValueId output, std::vector<Attribute> attributes = {}) {
-    Node n;
-    n.name = op + std::to_string(graph.nodes.size());
-    n.op_type = op;
-    n.inputs = std::move(inputs);
-    n.outputs = {output};
-    n.attributes = std::move(attributes);
-    graph.nodes.push_back(std::move(n));
+    PlainGraph::node(op, op + std::to_string(graph.nodes.size()), std::move(inputs), output, std::move(attributes));
   }
   std::vector<float> numbers(ValueId v) const { return floats_of_weight(*graph.values[static_cast<std::size_t>(v)].constant); }
 };

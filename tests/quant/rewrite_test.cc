@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "quant/layers.h"
+#include "tests/quant/plain_graph.h"
 
 namespace evn {
 namespace {
@@ -14,37 +15,25 @@ namespace {
 // y = x w + b, z = y v, with names too long to lie in a string itself and room for so many more values. A row of x has `depth`
 // elements.
 Graph products(std::size_t room, std::int64_t depth = 3) {
-  Graph graph;
-  const auto value = [&](const char* name, const Shape& shape, bool constant) {
-    Value v;
-    v.name = std::string("a name that is longer than what a string has room for: ") + name;
-    v.dtype = DType::kFloat32;
-    v.has_shape = true;
-    v.shape = shape;
-    if (constant)
-      v.constant = weight_of_floats(shape, std::vector<float>(static_cast<std::size_t>(shape.elements()), 0.5f), nullptr);
-    graph.values.push_back(std::move(v));
-    return static_cast<ValueId>(graph.values.size() - 1);
+  test::PlainGraph g;
+  const auto value = [&](const char* name, const Shape& shape, WeightPtr constant = nullptr) {
+    return g.value(std::string("a name that is longer than what a string has room for: ") + name, shape, std::move(constant));
   };
-  const ValueId x = value("x", {2, depth}, false), y = value("y", {2, 4}, false), z = value("z", {2, 5}, false);
-  const ValueId w = value("w", {depth, 4}, true), b = value("b", {4}, true), v = value("v", {4, 5}, true);
-  const auto node = [&](const char* op, const char* name, std::vector<ValueId> inputs, ValueId output) {
-    Node n;
-    n.name = name;
-    n.op_type = op;
-    n.inputs = std::move(inputs);
-    n.outputs = {output};
-    graph.nodes.push_back(std::move(n));
+  const auto weight = [&](const char* name, const Shape& shape) {
+    const std::vector<float> halves(static_cast<std::size_t>(shape.elements()), 0.5f);
+    return value(name, shape, weight_of_floats(shape, halves, nullptr));
   };
-  node("Gemm", "first", {x, w, b}, y);
-  node("MatMul", "second", {y, v}, z);
+  const ValueId x = value("x", {2, depth}), y = value("y", {2, 4}), z = value("z", {2, 5});
+  g.node("Gemm", "first", {x, weight("w", {depth, 4}), weight("b", {4})}, y);
+  g.node("MatMul", "second", {y, weight("v", {4, 5})}, z);
+  Graph& graph = g.graph;
   graph.inputs = {x};
   graph.outputs = {z};
   std::vector<Value> values;
   values.reserve(graph.values.size() + room);
   for (Value& each : graph.values) values.push_back(std::move(each));
   graph.values = std::move(values);
-  return graph;
+  return std::move(graph);
 }
 
 std::vector<std::string> names_of(const Graph& graph) {

@@ -19,6 +19,7 @@
 #include "quant/probe.h"
 #include "quant/rewrite_weights.h"
 #include "quant/weights.h"
+#include "tests/quant/plain_graph.h"
 
 namespace evn {
 namespace {
@@ -89,53 +90,34 @@ TEST(QuantWork, EveryRangeThatIsTriedIsCounted) {
   }
 }
 
-// Rows of products that read x: Conv, Relu and Conv on images, else MatMul with a weight of its own each. All that they make are
-// outputs.
-Graph products(std::int64_t count, bool images) {
-  Graph graph;
-  const auto value = [&](const std::string& name, const Shape& shape, bool constant) {
-    Value v;
-    v.name = name;
-    v.dtype = DType::kFloat32;
-    v.has_shape = true;
-    v.shape = shape;
-    if (constant) v.constant = wave_weight(shape);
-    graph.values.push_back(std::move(v));
-    return static_cast<ValueId>(graph.values.size() - 1);
-  };
-  const auto node = [&](const char* op, const std::string& name, std::vector<ValueId> inputs, ValueId output) {
-    Node n;
-    n.name = name;
-    n.op_type = op;
-    n.inputs = std::move(inputs);
-    n.outputs = {output};
-    graph.nodes.push_back(std::move(n));
-  };
-  const Shape image{1, 4, 2, 2}, rows{2, 32};
-  const ValueId x = value("x", images ? image : rows, false);
-  graph.inputs = {x};
+// Products that all read x: Conv, Relu and Conv on images, else MatMul, each with a weight of its own. All results are outputs.
+Graph many_products(std::int64_t count, bool images) {
+  test::PlainGraph g;
+  const Shape shape = images ? Shape{1, 4, 2, 2} : Shape{2, 32};
+  const auto weight = [&](const std::string& name, const Shape& of) { return g.value(name, of, wave_weight(of)); };
+  const ValueId x = g.value("x", shape);
+  g.graph.inputs = {x};
   for (std::int64_t i = 0; i < count; ++i) {
     const std::string k = std::to_string(i);
-    const ValueId y = value("y" + k, images ? image : rows, false);
+    const ValueId y = g.value("y" + k, shape);
     if (images) {
-      const ValueId a = value("a" + k, image, false), b = value("b" + k, image, false);
-      const ValueId v = value("v" + k, {4, 4, 1, 1}, true), w = value("w" + k, {4, 4, 1, 1}, true);
-      node("Conv", "first" + k, {x, v}, a);
-      node("Relu", "relu" + k, {a}, b);
-      node("Conv", "second" + k, {b, w}, y);
+      const ValueId a = g.value("a" + k, shape), b = g.value("b" + k, shape);
+      g.node("Conv", "first" + k, {x, weight("v" + k, {4, 4, 1, 1})}, a);
+      g.node("Relu", "relu" + k, {a}, b);
+      g.node("Conv", "second" + k, {b, weight("w" + k, {4, 4, 1, 1})}, y);
     } else {
-      node("MatMul", "product" + k, {x, value("w" + k, {32, 32}, true)}, y);
+      g.node("MatMul", "product" + k, {x, weight("w" + k, {32, 32})}, y);
     }
-    graph.outputs.push_back(y);
+    g.graph.outputs.push_back(y);
   }
-  return graph;
+  return std::move(g.graph);
 }
 
 // Calls a stage with a graph of n products and one of 2n.
 void expect_linear(const char* name, bool images, const std::function<void(const Graph&)>& stage) {
   constexpr std::int64_t kSize = 400;
   constexpr double kMostGrowth = 2.3;
-  const Graph small = products(kSize, images), large = products(2 * kSize, images);
+  const Graph small = many_products(kSize, images), large = many_products(2 * kSize, images);
   const std::int64_t units = units_of([&] { stage(small); });
   EXPECT_GE(units, kSize * kNodeWork) << name;
   EXPECT_LE(static_cast<double>(units_of([&] { stage(large); })), kMostGrowth * static_cast<double>(units)) << name;

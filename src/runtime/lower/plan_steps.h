@@ -40,7 +40,7 @@ class PlanSteps {
   PlanWork& w_;
   StepFormer& former_;
   PlanRoots& roots_;
-  const StepDraft& draft_;  // what former_ has formed
+  const StepDraft& draft_;  // draft of former_
 
   // Work space of one node.
   std::vector<std::int32_t> input_roots_;

@@ -48,8 +48,8 @@ class SessionRequests {
   // deadline stays behind those with later deadlines that are expected to meet theirs. The watcher must end it at its deadline.
   RequestPtr pop(std::uint64_t now_ns, bool prefer_feasible);
   void done() { --running_; }
-  // Takes out those behind `first`, which has been popped, and of its priority, that `wants` says kTake to, in order, and appends
-  // them to `out`. They are executed as one: done() is called once for all. Throws std::bad_alloc; none is lost then.
+  // Moves requests that come behind `first`, which has been popped, and have its priority to `out`, in order, if `wants` returns
+  // kTake. All are executed as one: done() is called once. Throws std::bad_alloc, and loses no request.
   enum class Wanted { kTake, kLeave, kEnd };
   template <typename F>
   void join(const RequestPtr& first, std::int32_t priority, std::vector<RequestPtr>* out, F&& wants) {

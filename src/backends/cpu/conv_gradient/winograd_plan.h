@@ -14,10 +14,9 @@ inline constexpr int kTile = simd_winograd::kLargeTile;  // outputs in each dire
 inline constexpr int kPositions = simd_winograd::positions_of(kTile);
 using simd_winograd::step_of;
 
-// Why a derivative of a Conv of `x` to `y` by input `weight` of the node is not computed so.
+// Reason why a derivative of a Conv of `x` to `y` by input `weight` of the node is not computed by these kernels, or null.
 Refusal refuse(const OpDesc& d, int weight, const Shape& x, const Shape& y);
-// Why a Conv is not computed by Winograd's products. That does not depend on the number of images: each has the same bits in any
-// batch.
+// Reason why a Conv is not, or null. The number of images does not count, so that each image has the same bits in any batch.
 Refusal refuse_conv(const OpDesc& d);
 // Why a kernel whose products are of bfloat16 leaves them to these, which are float32.
 inline constexpr Refusal kIsFaster = "float32 by Winograd is faster";
